@@ -1,0 +1,97 @@
+"""The agent: a frozen model with a task and a context. (task, context, question) → messages → completion → Answer.
+
+Messages: system = instruction and labels; user = context, then the question. An empty context adds no byte, and
+nothing that varies stands before the question. A failure is not an answer: each kind keeps its own name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from personalink.errors import PromptTooLong
+from personalink.lm.base import Completion, Constraint, Decoding, Message, Request, Usage
+from personalink.lm.gateway import Gateway
+from personalink.lm.ledger import Bill
+from personalink.tasks.base import INVALID, Reading, Task
+
+AnswerOutcome = Literal["ok", "empty", "truncated", "refused", "unreadable", "too_long"]
+TEMPLATE_MARGIN = 48
+"""Tokens allowed for the chat template's own marks when a prompt is measured against the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the agent said and what was read from it.
+
+    `outcome`: "ok"; "unreadable" (an answer that names no label); "empty", "truncated" and "refused" as the server
+    told; "too_long" (the prompt does not fit the window, nothing was sent). A truncated answer may still name a label.
+    """
+
+    reading: Reading
+    outcome: AnswerOutcome
+    text: str = ""
+    usage: Usage = Usage()
+    constrained: str = ""
+
+    @property
+    def label(self) -> str | None:
+        """The label that was read; None when the answer names none."""
+        return self.reading.label
+
+    def __str__(self) -> str:
+        return self.reading.label or f"({self.outcome})"
+
+
+class Agent:
+    """One frozen model on one task.
+
+    Args:
+        task: what is asked.
+        gateway: where completions come from.
+        constrain: ask the server to allow labels only. Off reproduces the papers; answers tell which it was.
+        seed: sent with every request.
+    """
+
+    def __init__(self, task: Task, gateway: Gateway, *, constrain: bool = False, seed: int = 12345) -> None:
+        self.task = task
+        self.gateway = gateway
+        self.constraint = Constraint(choices=task.labels) if constrain else None
+        self.decoding = Decoding(max_tokens=task.max_tokens, seed=seed)
+
+    def messages(self, context: str, text: str) -> tuple[Message, ...]:
+        """The two messages for an input behind a context."""
+        question = self.task.question(text)
+        return (
+            Message("system", self.task.system()),
+            Message("user", f"{context}\n\n{question}" if context else question),
+        )
+
+    def room(self, text: str) -> int | None:
+        """Tokens left for a context before this input; None when the window is unknown; may be negative."""
+        window = self.gateway.window
+        if window is None:
+            return None
+        bare = "\n".join(m.content for m in self.messages("", text))
+        return window - self.task.max_tokens - TEMPLATE_MARGIN - self.gateway.counter.count(bare)
+
+    async def answer(self, context: str, text: str, bill: Bill) -> Answer:
+        """Ask about one input.
+
+        Raises:
+            LMError: the model could not be asked (an outage is never an answer).
+        """
+        request = Request(self.messages(context, text), self.decoding, self.constraint)
+        try:
+            completion = await self.gateway.complete(request, bill)
+        except PromptTooLong as error:
+            return Answer(INVALID, "too_long", str(error))
+        return self.read(completion)
+
+    def read(self, completion: Completion) -> Answer:
+        """Parse a completion."""
+        reading = INVALID if completion.outcome in ("empty", "refused") else self.task.parse(completion.text)
+        outcome: AnswerOutcome = completion.outcome
+        if outcome == "ok" and reading.label is None:
+            outcome = "unreadable"
+        return Answer(reading, outcome, completion.text, completion.usage, completion.constrained)

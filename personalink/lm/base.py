@@ -1,0 +1,154 @@
+"""What is asked of a language model and what comes back. Knows no transport and no task.
+
+A `Request` is everything that decides an answer; its key is what the journal and the cache are keyed by. Decoding
+parameters are all explicit, since a server's own `generation_config` otherwise leaks penalties into "greedy".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from personalink.canonical import digest
+
+Outcome = Literal["ok", "empty", "truncated", "refused"]
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """Counts tokens of a text: sync, deterministic, named. `remote` says that a count may cost a round trip."""
+
+    id: str
+    remote: bool
+
+    def count(self, text: str) -> int:
+        """Number of tokens of `text`, without special tokens; 0 for the empty text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How the answer is drawn; the defaults are greedy with every penalty neutral, and each value is sent.
+
+    `max_tokens` bounds the answer in tokens. `seed` is sent where the server takes one.
+    """
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 12345
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the answer must be: one of `choices`, or JSON under `schema` (exactly one of the two is set)."""
+
+    choices: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON for keys and records."""
+        return {"choices": list(self.choices)} if self.choices else {"schema": self.schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt with everything that decides its answer. `sample` tells repeated draws apart."""
+
+    messages: tuple[Message, ...]
+    decoding: Decoding
+    constraint: Constraint | None = None
+    sample: int = 0
+
+    def key(self, identity: str) -> str:
+        """SHA-256 over the whole canonical request and who answers it (`LM.identity`)."""
+        d = self.decoding
+        return digest(
+            {
+                "schema": 1,
+                "identity": identity,
+                "messages": [[m.role, m.content] for m in self.messages],
+                "decoding": {name: getattr(d, name) for name in Decoding.__slots__},
+                "constraint": self.constraint.as_dict() if self.constraint else None,
+                "sample": self.sample,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them. Unknown is None, never 0."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer as it came. An outage is not here: it is an exception.
+
+    `outcome` is "ok", "empty" (no visible text), "truncated" (stopped at max_tokens) or "refused" (content filter or
+    refusal field). `constrained` says by what the answer was constrained ("grammar", "structured_outputs",
+    "response_format") or "" for not at all. `model` is what the server says answered.
+    """
+
+    text: str
+    outcome: Outcome = "ok"
+    usage: Usage = field(default_factory=Usage)
+    constrained: str = ""
+    model: str = ""
+
+
+class LM(Protocol):
+    """Where completions come from.
+
+    `identity` says who answers (kind, model, revision) and enters every key; `window` is the context length in
+    tokens, None when unknown; `concurrency` is how many requests may be in flight; `users_in_flight` how many users
+    should be worked on at once (1 where a prefix lives in one slot).
+    """
+
+    identity: str
+    model: str
+    counter: Counter
+    window: int | None
+    concurrency: int
+    users_in_flight: int
+
+    async def start(self) -> None:
+        """Check that the model can be asked (reachable, right model) and learn window and counter. Idempotent.
+
+        Raises:
+            LMError: it cannot be asked; the message names endpoint and remedy.
+        """
+        ...
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request.
+
+        Raises:
+            LMError: no answer could be had; which kind tells whether others may still succeed.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back sessions, servers and threads. Idempotent."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What the endpoint says it is (versions, model entry, window, dialect): plain JSON, no key, no secret."""
+        ...

@@ -1,0 +1,111 @@
+"""What every request passes through: journal, ledger, the sharing of identical requests, and the drain on Ctrl-C.
+
+Knows nothing of tasks or personas; it wraps any `LM`. Two callers that ask the same question at once share one
+request, and a question that the journal answers is not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from personalink.errors import Interrupted
+from personalink.lm.base import LM, Completion, Counter, Request
+from personalink.lm.journal import Journal
+from personalink.lm.ledger import Bill, Ledger
+
+
+class Gateway:
+    """One model behind a journal and a ledger.
+
+    Args:
+        lm: who answers.
+        journal: the run's journal; None keeps answers in memory only.
+        ledger: counts; a new one by default.
+        scan: enter into the ledger what the journal says was paid before; False for a second gateway on it.
+
+    Attributes:
+        sent: requests sent so far. in_flight: requests not answered yet. failed: requests that raised.
+        draining: set it to send nothing more; requests in flight still finish and are kept.
+    """
+
+    def __init__(
+        self, lm: LM, journal: Journal | None = None, ledger: Ledger | None = None, *, scan: bool = True
+    ) -> None:
+        self.lm = lm
+        self.journal = journal
+        self.ledger = ledger or Ledger()
+        self.sent = 0
+        self.in_flight = 0
+        self.failed = 0
+        self.tokens = 0
+        self.draining = False
+        self.on_answer: Callable[[], None] = lambda: None
+        self._asking: dict[str, asyncio.Task[Completion]] = {}
+        self._memory: dict[str, Completion] = {}
+        for bill, completion in journal.bills() if journal and scan else ():
+            self.ledger.paid(Bill(*bill), completion.usage)
+
+    @property
+    def counter(self) -> Counter:
+        """The model's own counter of tokens."""
+        return self.lm.counter
+
+    @property
+    def window(self) -> int | None:
+        """The model's context length in tokens, None when unknown."""
+        return self.lm.window
+
+    async def complete(self, request: Request, bill: Bill) -> Completion:
+        """Answer a request from the journal, from an identical one in flight, or by asking.
+
+        Raises:
+            LMError: the model could not be asked.
+            Interrupted: the run is draining and the journal does not hold the answer.
+        """
+        key = request.key(self.lm.identity)
+        known = self.journal.get(key) if self.journal else self._memory.get(key)
+        if known is not None:
+            self.ledger.replayed(bill)
+            return known
+        asking = self._asking.get(key)
+        if asking is not None:
+            self.ledger.replayed(bill)
+        else:
+            if self.draining:
+                msg = "stopping: no new requests are sent"
+                raise Interrupted(msg)
+            asking = asyncio.create_task(self._ask(key, request, bill))
+            self._asking[key] = asking
+            asking.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, key: str, request: Request, bill: Bill) -> Completion:
+        self.sent += 1
+        self.in_flight += 1
+        try:
+            completion = await self.lm.complete(request)
+        except BaseException:
+            self.failed += 1
+            raise
+        finally:
+            self.in_flight -= 1
+        if self.journal:
+            self.journal.put(key, completion, list(bill))
+        else:
+            self._memory[key] = completion
+        self.ledger.paid(bill, completion.usage)
+        self.tokens += (completion.usage.prompt or 0) + (completion.usage.completion or 0)
+        self.on_answer()
+        return completion
+
+    def _forget(self, key: str, done: asyncio.Task[Completion]) -> None:
+        self._asking.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # an asker that was cancelled leaves nobody to read it
+
+    async def drain(self) -> None:
+        """Send nothing more and wait for what is in flight."""
+        self.draining = True
+        if self._asking:
+            await asyncio.wait(list(self._asking.values()))

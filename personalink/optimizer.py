@@ -1,0 +1,332 @@
+"""The loop for one user: render → self-evaluate → rewrite → keep if better (the PersonaLink paper, §3.2).
+
+Its policies (slicing, gate, rewriting) are small Protocols in files of their own. Exact call savings, none of which
+changes a verdict or a later prompt: the incumbent's score is reused, a slice without errors ends the loop, a candidate
+that renders as one already scored is not scored again. Knows nothing of files, other users or the command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
+
+from personalink.agent import Agent, Answer
+from personalink.brief import Brief, Mistake, Rejected, draw_sample, fit_mistakes
+from personalink.data.leaks import check_user
+from personalink.data.types import Item, User
+from personalink.errors import ConfigError, PromptTooLong
+from personalink.gate import Gate, SliceScore, make_gate
+from personalink.lm.gateway import Gateway
+from personalink.lm.ledger import Bill
+from personalink.persona import Caps, PersonaState
+from personalink.refinement import Pass, Refinement
+from personalink.rewrite import JsonRewriter, Proposal, Rewriter, quotes_slice
+from personalink.slicing import MIN_HISTORY, HoldoutSlicer, Slicer, Split
+from personalink.tasks.base import GateMetric, Task
+from personalink.tasks.rating import RatingTask
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerConfig:
+    """Every constant of the loop; the defaults are what a careful user wants, `paper()` what the paper likely did.
+
+    Attributes:
+        depth: passes (r). holdout: slice items, or a share below 1. gate, margin, alpha: see `gate.make_gate`.
+        slice_by, audit, audit_from, pool: see `slicing.HoldoutSlicer`.
+        after_rejection: "feedback" shows the next rewrite what was refused, "stop" ends the loop (greedy decoding
+            would give the same rewrite again), "resample" draws again at temperature 0.7.
+        skip_if_no_errors: nothing to mend, nothing to rewrite: recorded as converged.
+        draft_sees: what the first draft is made from: "profile", "errors" or "both". rewrite_sees: the same later.
+        sample_tokens, mistake_tokens, item_tokens: budgets of the rewriter's prompt, in its own tokens.
+        quote_words: a candidate that copies this many words in a row of a slice item is rejected; 0 switches it off.
+        rewrite_tokens: room for the reply. constrain_rewrite: ask the server to enforce the schema.
+        gate_metric: what the gate counts on ratings: "mae", "rmse" or "exact"; None leaves it to the task.
+        caps: the persona's bounds.
+    """
+
+    depth: int = 3
+    holdout: float = 8
+    gate: str = "strict"
+    margin: float = 0.1
+    alpha: float = 0.05
+    slice_by: Literal["random", "stratified", "recent"] = "random"
+    audit: int = 8
+    audit_from: int = 24
+    pool: Literal["minus_slice", "full"] = "minus_slice"
+    after_rejection: Literal["feedback", "stop", "resample"] = "feedback"
+    skip_if_no_errors: bool = True
+    draft_sees: Literal["profile", "errors", "both"] = "both"
+    rewrite_sees: Literal["profile", "errors", "both"] = "both"
+    sample_tokens: int = 1200
+    mistake_tokens: int = 600
+    item_tokens: int = 60
+    quote_words: int = 8
+    gate_metric: GateMetric | None = None
+    rewrite_tokens: int = 512
+    constrain_rewrite: bool = True
+    caps: Caps = field(default_factory=Caps)
+
+    def __post_init__(self) -> None:
+        make_gate(self.gate, margin=self.margin, alpha=self.alpha)
+        self.slicer()
+        for name, value, choices in (
+            ("after_rejection", self.after_rejection, ("feedback", "stop", "resample")),
+            ("draft_sees", self.draft_sees, ("profile", "errors", "both")),
+            ("rewrite_sees", self.rewrite_sees, ("profile", "errors", "both")),
+            ("pool", self.pool, ("minus_slice", "full")),
+        ):
+            if value not in choices:
+                msg = f"optimizer.{name} is {value!r}; it must be one of {', '.join(choices)}"
+                raise ConfigError(msg)
+        for name in ("depth", "audit", "audit_from", "quote_words"):
+            if getattr(self, name) < 0:
+                msg = f"optimizer.{name} is {getattr(self, name)}; it must be at least 0"
+                raise ConfigError(msg)
+
+    @classmethod
+    def paper(cls) -> OptimizerConfig:
+        """The paper's likely choices (SPEC §1): ties accepted, one rejection ends the loop, no audit slice."""
+        return cls(gate="no_regress", after_rejection="stop", audit=0, gate_metric="exact")
+
+    def slicer(self) -> Slicer:
+        """The slicer of these settings."""
+        return HoldoutSlicer(self.slice_by, self.holdout, self.audit, self.audit_from, self.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A persona with the agent's answers on the slice."""
+
+    persona: PersonaState
+    answers: tuple[Answer, ...]
+    score: SliceScore
+
+    def mistakes(self, items: Sequence[Item]) -> tuple[Mistake, ...]:
+        """The items answered otherwise than the user's label, in the slice's order."""
+        pairs = zip(items, self.answers, strict=True)
+        return tuple(Mistake(i, a.reading.label) for i, a in pairs if a.reading.label != i.label)
+
+
+class Optimizer:
+    """The loop over one agent.
+
+    Args:
+        agent: the frozen model on its task.
+        config: the loop's constants.
+        rewriting: another model that drafts and rewrites; the agent's own by default.
+        seed: of slices and samples.
+    """
+
+    def __init__(
+        self, agent: Agent, config: OptimizerConfig, *, rewriting: Gateway | None = None, seed: int = 12345
+    ) -> None:
+        self.agent = agent
+        self.config = config
+        self.rewriting = rewriting or agent.gateway
+        self.seed = seed
+        self.task: Task = (
+            replace(agent.task, metric=config.gate_metric)
+            if config.gate_metric and isinstance(agent.task, RatingTask)
+            else agent.task
+        )
+        self.gate: Gate = make_gate(config.gate, margin=config.margin, alpha=config.alpha)
+        self.slicer: Slicer = config.slicer()
+        self.rewriter: Rewriter = JsonRewriter(
+            agent.task,
+            config.caps,
+            agent.gateway.counter,
+            item_cap=config.item_tokens,
+            max_tokens=config.rewrite_tokens,
+            constrain=config.constrain_rewrite,
+            seed=seed,
+            temperature=0.7 if config.after_rejection == "resample" else 0.0,
+        )
+
+    async def refine(self, user: User) -> Refinement:
+        """Run the loop for one user.
+
+        Raises:
+            LeakError: one of the user's queries stands in the history.
+            LMError: a model could not be asked; what was answered stays in the journal.
+        """
+        check_user(user)
+        split = self.slicer.split(user, self.seed)
+        empty = PersonaState.empty(self.agent.gateway.counter, self.config.caps)
+        first = kept = await self._evaluate(user, empty, split.slice, "evaluate", 0)
+        tried = {kept.persona.render(): kept}
+        rejected: Rejected | None = None
+        passes: list[Pass] = []
+        for depth in range(1, self.config.depth + 1):
+            if idle := self._nothing_to_do(split, kept, passes):
+                passes.append(_idle_pass(depth, kept, idle))
+                continue
+            brief = self._brief(user, split, kept, rejected, depth)
+            proposal = await self._propose(user, brief, split)
+            trial, reason = await self._try(user, proposal, split, tried, kept, depth)
+            accepted = trial is not None and self.gate.accepts(kept.score, trial.score)
+            new = trial if accepted and trial is not None else kept
+            passes.append(_pass(depth, kept, new, proposal, trial, reason, accepted, split))
+            rejected = None if accepted else self._feedback(passes[-1], trial, split)
+            kept = new
+        audit = await self._audit(user, split, [first.persona, *(p.persona for p in passes)])
+        return Refinement(
+            user=user.id,
+            seed=self.seed,
+            slice_ids=tuple(item.id for item in split.slice),
+            audit_ids=tuple(item.id for item in split.audit),
+            initial=first.score,
+            empty=empty,
+            passes=tuple(passes),
+            audit=audit,
+            calls=len(split.slice) + sum(p.calls for p in passes),
+            audit_calls=len({p.persona.render() for p in passes} | {""}) * len(split.audit),
+            flags=() if split.slice else (f"history too short: under {MIN_HISTORY} distinct items",),
+        )
+
+    async def draft(self, user: User) -> Proposal:
+        """The ungated draft (PAG): what pass 1 proposes, made also for users with no error or a tiny history."""
+        check_user(user)
+        split = self.slicer.split(user, self.seed)
+        empty = PersonaState.empty(self.agent.gateway.counter, self.config.caps)
+        first = await self._evaluate(user, empty, split.slice, "evaluate", 0)
+        return await self._propose(user, self._brief(user, split, first, None, 1), split, phase="draft")
+
+    def _nothing_to_do(self, split: Split, kept: Trial, passes: Sequence[Pass]) -> str:
+        """Why a pass would change nothing; "" when there is work."""
+        if not split.slice:
+            return "history too short"
+        if self.config.skip_if_no_errors and not kept.mistakes(split.slice):
+            return "converged: no errors on the slice"
+        if passes and passes[-1].reason in (_SAME, _FIXED):
+            return _FIXED
+        if self.config.after_rejection == "stop" and passes and not passes[-1].accepted:
+            return "stopped after a rejection"
+        return ""
+
+    def _brief(self, user: User, split: Split, kept: Trial, rejected: Rejected | None, depth: int) -> Brief:
+        config, count = self.config, self.rewriting.counter.count
+        sample_budget, mistake_budget = self._budgets()
+        sees = config.draft_sees if kept.persona.is_empty else config.rewrite_sees
+        if sees == "errors":
+            exemplars = {e.item_id for e in kept.persona.exemplars}
+            sample = tuple(item for item in split.pool if item.id in exemplars)
+        else:
+            sample = draw_sample(split.pool, user.id, self.seed, sample_budget, config.item_tokens, count)
+        mistakes = kept.mistakes(split.slice) if sees != "profile" else ()
+        shown, left_out = fit_mistakes(mistakes, mistake_budget, config.item_tokens, count)
+        if rejected is not None:
+            still, _ = fit_mistakes(rejected.mistakes, mistake_budget, config.item_tokens, count)
+            rejected = replace(rejected, mistakes=still)
+        return Brief(kept.persona, sample, shown, left_out, rejected, depth)
+
+    def _budgets(self) -> tuple[int, int]:
+        """Tokens for sample and mistakes, cut where the rewriter's window is small."""
+        config = self.config
+        if self.rewriting.window is None:
+            return config.sample_tokens, config.mistake_tokens
+        fixed = config.rewrite_tokens + 2 * config.caps.total + 500
+        free = max(0, self.rewriting.window - fixed)
+        return min(config.sample_tokens, free // 2), min(config.mistake_tokens, free // 4)
+
+    async def _propose(self, user: User, brief: Brief, split: Split, phase: str = "rewrite") -> Proposal:
+        """One call; its reply as a persona, or the reason why there is none."""
+        request = await self._count(lambda: self.rewriter.request(brief))
+        try:
+            completion = await self.rewriting.complete(request, Bill(user.id, phase, brief.depth))
+        except PromptTooLong as error:
+            return Proposal(None, f"the rewriter's prompt does not fit its window: {error}")
+        proposal = await self._count(lambda: self.rewriter.read(completion, brief))
+        if proposal.persona is not None and self.config.quote_words:
+            held = {item.id for item in split.slice}
+            elsewhere = [item for item in user.history if item.id not in held]
+            if quote := quotes_slice(proposal.persona, split.slice, elsewhere, self.config.quote_words):
+                return Proposal(None, f"quotes the slice: {quote!r}", proposal.notes)
+        return proposal
+
+    async def _count(self, work: Callable[[], T]) -> T:
+        """Run work that counts tokens, off the loop where a count is a round trip."""
+        remote = self.agent.gateway.counter.remote or self.rewriting.counter.remote
+        return await asyncio.to_thread(work) if remote else work()
+
+    async def _try(
+        self, user: User, proposal: Proposal, split: Split, tried: dict[str, Trial], kept: Trial, depth: int
+    ) -> tuple[Trial | None, str]:
+        """Score a proposal unless its text was scored before; the trial and, when there is none, why."""
+        if proposal.persona is None:
+            return None, proposal.reason
+        text = proposal.persona.render()
+        if text == kept.persona.render():
+            return None, _SAME
+        if text in tried:
+            return tried[text], "tried before"
+        tried[text] = await self._evaluate(user, proposal.persona, split.slice, "evaluate", depth)
+        return tried[text], ""
+
+    async def _evaluate(
+        self, user: User, persona: PersonaState, items: Sequence[Item], phase: str, depth: int
+    ) -> Trial:
+        """Ask the agent about every item behind a persona; a user's items go out together, in order."""
+        context, task = persona.render(), self.task
+        bill = Bill(user.id, phase, depth)
+        answers = await asyncio.gather(*(self.agent.answer(context, item.input, bill) for item in items))
+        points = tuple(task.points(a.reading, i.label) for a, i in zip(answers, items, strict=True))
+        return Trial(persona, tuple(answers), SliceScore(points, task.slice_value(sum(points), len(points))))
+
+    def _feedback(self, refused: Pass, trial: Trial | None, split: Split) -> Rejected | None:
+        """What the next rewrite is told of a candidate that was refused."""
+        if self.config.after_rejection != "feedback":
+            return None
+        still = trial.mistakes(split.slice) if trial else ()
+        return Rejected(refused.reason, refused.candidate if trial else None, still)
+
+    async def _audit(self, user: User, split: Split, personas: Sequence[PersonaState]) -> tuple[SliceScore, ...]:
+        """Audit scores by depth; each distinct persona is asked once."""
+        if not split.audit:
+            return ()
+        scores: dict[str, SliceScore] = {}
+        for depth, persona in enumerate(personas):
+            if persona.render() not in scores:
+                trial = await self._evaluate(user, persona, split.audit, "audit", depth)
+                scores[persona.render()] = trial.score
+        return tuple(scores[persona.render()] for persona in personas)
+
+
+_SAME = "identical to the incumbent"
+_FIXED = "fixed point: the same rewrite again"
+
+
+def _idle_pass(depth: int, kept: Trial, reason: str) -> Pass:
+    return Pass(depth, kept.score, kept.score, None, False, reason, None, kept.persona)
+
+
+def _pass(
+    depth: int,
+    kept: Trial,
+    new: Trial,
+    proposal: Proposal,
+    trial: Trial | None,
+    reason: str,
+    accepted: bool,
+    split: Split,
+) -> Pass:
+    """The record of a pass that made a call."""
+    asked = trial is not None and not reason
+    why = reason or ("accepted" if accepted else "not better on the slice")
+    return Pass(
+        depth=depth,
+        before=kept.score,
+        after=new.score,
+        trial=trial.score if trial else None,
+        accepted=accepted,
+        reason=why,
+        candidate=proposal.persona,
+        persona=new.persona,
+        errors=tuple(m.item.id for m in kept.mistakes(split.slice)),
+        unreadable=sum(a.reading.label is None for a in trial.answers) if trial else 0,
+        calls=1 + (len(split.slice) if asked else 0),
+        notes=proposal.notes,
+    )

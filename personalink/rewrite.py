@@ -1,0 +1,229 @@
+"""Drafting and rewriting: one structured call that proposes all three fields, read strictly.
+
+A proposal that is truncated, empty, half, unreadable, over a cap or quotes the slice is a rejected candidate with a
+reason; it is never a crash and never adopted in part. Exemplars are chosen by handle and copied here, by code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from personalink.brief import Brief, system_prompt, user_prompt
+from personalink.data.types import Item
+from personalink.errors import PersonaError
+from personalink.lm.base import Completion, Constraint, Counter, Decoding, Message, Request
+from personalink.persona import Caps, Exemplar, PersonaState, Rule
+from personalink.persona_fit import fit_persona
+from personalink.tasks.base import Task
+from personalink.tasks.parsing import visible
+from personalink.text import one_line, word_runs
+
+MAX_REPLY_CHARACTERS = 20_000
+CHARACTERS_PER_TOKEN = 6
+"""Bound of a text in the schema, in characters a token of its cap: far enough that whatever the server cuts there is
+over the cap anyway, so that half a thought is dropped by code and never adopted."""
+_IF = re.compile(r"^if\b[\s:,]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What came of one rewrite: a persona, or None with the reason why there is none; `notes` tell each cut."""
+
+    persona: PersonaState | None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Rewriter(Protocol):
+    """Turns a brief into one request and its completion into a proposal; both pure."""
+
+    def request(self, brief: Brief) -> Request:
+        """The call to make."""
+        ...
+
+    def read(self, completion: Completion, brief: Brief) -> Proposal:
+        """What came of it; never raises for what a model wrote."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRewriter:
+    """The standard rewriter: one JSON object with three fields.
+
+    Attributes:
+        task: whose labels rules may name. caps, counter: the persona's bounds.
+        item_cap: tokens shown of one item. max_tokens: room for the reply.
+        constrain: ask the server to enforce the schema. seed: sent with the request.
+        temperature: above 0 only when rejected proposals are drawn again.
+    """
+
+    task: Task
+    caps: Caps
+    counter: Counter
+    item_cap: int = 60
+    max_tokens: int = 512
+    constrain: bool = True
+    seed: int = 12345
+    temperature: float = 0.0
+
+    def request(self, brief: Brief) -> Request:
+        """One call; drawn again (`sample` = depth) where the temperature is above 0."""
+        prompt = user_prompt(brief, self.task, self.caps, self.item_cap, self.counter.count)
+        drawn = self.temperature > 0
+        return Request(
+            (Message("system", system_prompt()), Message("user", prompt)),
+            Decoding(self.max_tokens, temperature=self.temperature, seed=self.seed),
+            Constraint(schema=self.schema(brief)) if self.constrain else None,
+            sample=brief.depth if drawn else 0,
+        )
+
+    def schema(self, brief: Brief) -> dict[str, Any]:
+        """The JSON schema of a reply to this brief."""
+
+        def text(cap: int) -> dict[str, Any]:
+            return {"type": "string", "maxLength": cap * CHARACTERS_PER_TOKEN}
+
+        rule = {
+            "type": "object",
+            "properties": {"if": text(self.caps.rule), "then": {"type": "string", "enum": list(self.task.labels)}},
+            "required": ["if", "then"],
+            "additionalProperties": False,
+        }
+        handle = {"type": "string", "enum": list(brief.handles()) or ["none"]}
+        return {
+            "type": "object",
+            "properties": {
+                "preference_summary": text(self.caps.summary),
+                "decision_rules": {"type": "array", "items": rule, "maxItems": self.caps.rules},
+                "exemplars": {"type": "array", "items": handle, "maxItems": self.caps.exemplars},
+            },
+            "required": ["preference_summary", "decision_rules", "exemplars"],
+            "additionalProperties": False,
+        }
+
+    def read(self, completion: Completion, brief: Brief) -> Proposal:
+        """Truncated, empty and refused replies are refused as such; the rest must be one whole object."""
+        if completion.outcome != "ok":
+            return Proposal(None, f"the reply was {completion.outcome}")
+        try:
+            fields = read_object(completion.text)
+            return self._build(fields, brief)
+        except PersonaError as error:
+            return Proposal(None, str(error))
+
+    def _build(self, fields: Mapping[str, Any], brief: Brief) -> Proposal:
+        handles = brief.handles()
+        summary, rules, chosen = _three_fields(fields)
+        notes: list[str] = []
+        exemplars = []
+        for handle in chosen:
+            item = handles.get(handle.strip("[] "))
+            if item is None:
+                notes.append(f"exemplar {handle!r:.40} dropped: it is none of the choices shown")
+            else:
+                depth = _known(brief.incumbent.exemplars, "item_id", item.id, brief.depth)
+                exemplars.append(Exemplar(item.id, item.input, item.label, depth))
+        persona, cuts = fit_persona(
+            summary,
+            exemplars,
+            [rule for pair in rules if (rule := self._rule(pair, brief, notes))],
+            caps=self.caps,
+            counter=self.counter,
+        )
+        notes += cuts
+        if persona.is_empty:
+            return Proposal(None, "the reply holds nothing usable", tuple(notes))
+        return Proposal(persona, "", tuple(notes))
+
+    def _rule(self, pair: tuple[str, str], brief: Brief, notes: list[str]) -> Rule | None:
+        """A rule with where it came from: as it stood in the incumbent, or from the items shown with its label.
+
+        Ratings may name what lies between two of them ("4.5"); a label task's rule must name a label.
+        """
+        condition = one_line(pair[0])
+        condition = _IF.sub("", condition)
+        label = one_line(pair[1])
+        if self.task.kind == "label":
+            known = self.task.parse(label).label
+            if known is None:
+                notes.append(f"rule {condition!r:.40} dropped: {label!r:.40} is no label")
+                return None
+            label = known
+        for old in brief.incumbent.decision_rules:
+            if (old.condition, old.label) == (condition, label):
+                return old
+        shown = [m.item for m in brief.mistakes] + list(brief.sample)
+        return Rule(condition, label, brief.depth, tuple(item.id for item in shown if item.label == label))
+
+
+def _known(pieces: Sequence[Exemplar], name: str, value: str, depth: int) -> int:
+    """The pass of the incumbent's piece with that value, or this one."""
+    return next((piece.depth for piece in pieces if getattr(piece, name) == value), depth)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The one JSON object of a reply: bare, fenced, or with words around it; thinking is not part of a reply.
+
+    Raises:
+        PersonaError: none is found, it is cut off, or the reply is absurdly long.
+    """
+    answer = visible(text)
+    if len(answer) > MAX_REPLY_CHARACTERS:
+        msg = f"the reply has {len(answer)} characters"
+        raise PersonaError(msg)
+    start = answer.find("{")
+    if start < 0:
+        msg = "the reply holds no JSON object"
+        raise PersonaError(msg)
+    try:
+        value, _ = json.JSONDecoder().raw_decode(answer[start:])
+    except (json.JSONDecodeError, RecursionError) as error:
+        msg = f"the reply is not whole JSON ({getattr(error, 'msg', 'too deep')})"
+        raise PersonaError(msg) from None
+    return dict(value)
+
+
+def _three_fields(fields: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]], list[str]]:
+    """The three fields of a reply.
+
+    Raises:
+        PersonaError: one is missing or has another type (half a persona is none).
+    """
+    for name in ("preference_summary", "decision_rules", "exemplars"):
+        if name not in fields:
+            msg = f"the reply lacks {name}"
+            raise PersonaError(msg)
+    summary, rules, exemplars = fields["preference_summary"], fields["decision_rules"], fields["exemplars"]
+    if not isinstance(summary, str):
+        msg = "preference_summary is not text"
+        raise PersonaError(msg)
+    if not isinstance(rules, list) or not all(
+        isinstance(rule, dict) and isinstance(rule.get("if"), str) and isinstance(rule.get("then"), str | int | float)
+        for rule in rules
+    ):
+        msg = 'decision_rules is not a list of {"if", "then"}'
+        raise PersonaError(msg)
+    if not isinstance(exemplars, list) or not all(isinstance(handle, str) for handle in exemplars):
+        msg = "exemplars is not a list of handles"
+        raise PersonaError(msg)
+    return summary, [(rule["if"], str(rule["then"])) for rule in rules], exemplars
+
+
+def quotes_slice(persona: PersonaState, held: Sequence[Item], elsewhere: Sequence[Item], length: int) -> str | None:
+    """The run of `length` words that the summary or a rule copies from a held item and no other item holds, or None.
+
+    Words are `[a-z0-9']+` (SPEC §1). Exemplars are not looked at: they are pool items by construction.
+    """
+    written = word_runs(persona.preference_summary, length)
+    for rule in persona.decision_rules:
+        written |= word_runs(rule.condition, length)
+    if not written:
+        return None
+    copied = written & set().union(*(word_runs(item.input, length) for item in held))
+    if copied:
+        copied -= set().union(*(word_runs(item.input, length) for item in elsewhere))
+    return " ".join(min(copied)) if copied else None

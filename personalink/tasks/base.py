@@ -1,0 +1,114 @@
+"""What a task is: instruction, label space, how a question and a demonstration are worded, parser, points.
+
+Knows nothing of contexts, users or models: it turns inputs into text and text into a `Reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+How = Literal["exact", "folded", "contained", "near", "number", "rounded", "clamped", "none"]
+GateMetric = Literal["exact", "mae", "rmse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the parser made of one answer: a label of the task, or None for INVALID; `how` says by which rule."""
+
+    label: str | None
+    how: How = "exact"
+
+
+INVALID = Reading(None, "none")
+
+
+class Task(Protocol):
+    """Everything that is asked and scored. Implemented by `LabelTask` and `RatingTask`.
+
+    `kind` chooses the metrics; `metric` is what the gate counts; `max_tokens` bounds an answer.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name, such as "lamp2"."""
+        ...
+
+    @property
+    def kind(self) -> Literal["label", "rating"]:
+        """Which family of metrics the task has."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every valid label, in canonical order."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of an answer."""
+        ...
+
+    @property
+    def metric(self) -> GateMetric:
+        """What the gate counts."""
+        ...
+
+    def system(self) -> str:
+        """The system message: instruction and labels."""
+        ...
+
+    def question(self, text: str) -> str:
+        """The question about one new input."""
+        ...
+
+    def demonstration(self, text: str, label: str) -> str:
+        """One past pair, worded like the question with its answer."""
+        ...
+
+    def parse(self, text: str) -> Reading:
+        """Read an answer; never raises."""
+        ...
+
+    def points(self, reading: Reading, gold: str) -> int:
+        """What one answer adds to the slice score: an integer, higher is better, so that ties are decided exactly."""
+        ...
+
+    def slice_value(self, total: int, n: int) -> float:
+        """The slice score in the metric's own unit (higher is better): share right, −MAE or −RMSE. 0.0 for n = 0."""
+        ...
+
+    def check_label(self, label: str) -> str:
+        """The canonical form of a gold label.
+
+        Raises:
+            DataError: it is not in the label space.
+        """
+        ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON for the run's configuration."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words around inputs and labels; `version` is bumped with every change, so that runs can be told apart."""
+
+    input_name: str
+    label_name: str
+    version: int = 1
+
+    def question(self, text: str) -> str:
+        """`Article: …` and an open label line."""
+        return f"{self.input_name}: {text}\n{self.label_name}:"
+
+    def demonstration(self, text: str, label: str) -> str:
+        """The same with the label filled in."""
+        return f"{self.input_name}: {text}\n{self.label_name}: {label}"
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Labels as they stand in a prompt."""
+    return ", ".join(labels)

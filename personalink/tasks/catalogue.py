@@ -1,0 +1,89 @@
+"""The named tasks: LaMP-2 (news), LaMP-2 (movie tags) and LaMP-3 as settings of the two general ones.
+
+Prompts are our own wording. `task_from` builds a task from plain values, which is how configuration files reach here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from personalink.data.lamp import NEWS_LABELS, TAG_LABELS
+from personalink.errors import ConfigError
+from personalink.tasks.base import Task, Wording
+from personalink.tasks.label import LabelTask
+from personalink.tasks.rating import RatingTask
+from personalink.text import nearest
+
+CATALOGUE: Mapping[str, Mapping[str, Any]] = {
+    "lamp2": {
+        "kind": "label",
+        "instruction": "File a news article under the one category that this author would choose for it.",
+        "labels": NEWS_LABELS,
+        "input_name": "Article",
+        "label_name": "Category",
+    },
+    "lamp2_tags": {
+        "kind": "label",
+        "instruction": "Tag a film, told by its description, with the one tag that this person would choose for it.",
+        "labels": TAG_LABELS,
+        "input_name": "Description",
+        "label_name": "Tag",
+    },
+    "lamp3": {
+        "kind": "rating",
+        "instruction": "Predict the rating that this person gave with a product review.",
+        "input_name": "Review",
+        "label_name": "Rating",
+    },
+    "films": {
+        "kind": "rating",
+        "instruction": "Predict the rating that this person gave to a film, told by its title and genres.",
+        "input_name": "Film",
+        "label_name": "Rating",
+    },
+}
+"""Name → settings as `task_from` takes them."""
+
+
+def task(name: str, **changes: Any) -> Task:
+    """A task of the catalogue by name ("lamp2", "lamp2_tags", "lamp3", "films"), with any setting changed.
+
+    Raises:
+        ConfigError: no such task, or no such setting.
+    """
+    if name not in CATALOGUE:
+        near = nearest(name, CATALOGUE)
+        msg = f"no task {name!r}" + (f"; did you mean {near!r}?" if near else f"; tasks are {', '.join(CATALOGUE)}")
+        raise ConfigError(msg)
+    return task_from({"name": name, **CATALOGUE[name], **changes})
+
+
+def task_from(settings: Mapping[str, Any]) -> Task:
+    """A task from plain values: `kind` ("label" or "rating"), `input_name`, `label_name` and the task's own fields.
+
+    Raises:
+        ConfigError: an unknown kind or field, or a value out of range.
+    """
+    values = dict(settings)
+    kind = values.pop("kind", "label")
+    if kind not in ("label", "rating"):
+        msg = f"task.kind is {kind!r}; it must be 'label' or 'rating'"
+        raise ConfigError(msg)
+    cls = LabelTask if kind == "label" else RatingTask
+    names = {f.name for f in fields(cls)} - {"kind", "wording"}
+    default = Wording("Text", "Label" if kind == "label" else "Rating")
+    wording = Wording(values.pop("input_name", default.input_name), values.pop("label_name", default.label_name))
+    for key in values:
+        if key not in names:
+            near = nearest(key, names)
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(names))}"
+            msg = f"task.{key} is unknown for kind {kind!r}; {hint}"
+            raise ConfigError(msg)
+    if missing := {"name", "instruction"} - set(values) | ({"labels"} - set(values) if kind == "label" else set()):
+        msg = f"task.{sorted(missing)[0]} is missing"
+        raise ConfigError(msg)
+    if "labels" in values:
+        values["labels"] = tuple(str(label) for label in values["labels"])
+    return cls(wording=wording, **values)

@@ -1,0 +1,97 @@
+"""Tasks whose answer is an integer rating on a scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from personalink.errors import ConfigError, DataError
+from personalink.tasks.base import GateMetric, Reading, Wording, listed
+from personalink.tasks.parsing import read_rating
+
+
+@dataclass(frozen=True, slots=True)
+class RatingTask:
+    """Give an integer rating in [low, high].
+
+    Attributes:
+        metric: what the gate counts: "mae" (the default), "rmse" or "exact" (what the paper most likely did).
+        halves: what to do with "4.5": "half_up" or "reject".
+
+    An INVALID answer counts as the farther end of the scale, in the gate and in MAE.
+
+    Raises:
+        ConfigError: low is not below high.
+    """
+
+    name: str
+    instruction: str
+    low: int = 1
+    high: int = 5
+    wording: Wording = Wording("Text", "Rating")
+    max_tokens: int = 8
+    metric: GateMetric = "mae"
+    halves: Literal["half_up", "reject"] = "half_up"
+    kind: Literal["rating"] = "rating"
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            msg = f"task {self.name}: low ({self.low}) must be below high ({self.high})"
+            raise ConfigError(msg)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The ratings as text, lowest first."""
+        return tuple(str(r) for r in range(self.low, self.high + 1))
+
+    def system(self) -> str:
+        """Instruction and scale."""
+        return f"{self.instruction}\nRatings: {listed(self.labels)}\nAnswer with the number only."
+
+    def question(self, text: str) -> str:
+        """The question about one new input."""
+        return self.wording.question(text)
+
+    def demonstration(self, text: str, label: str) -> str:
+        """One past pair."""
+        return self.wording.demonstration(text, label)
+
+    def parse(self, text: str) -> Reading:
+        """The rating stated (see `parsing.read_rating`)."""
+        return read_rating(text, self.low, self.high, halves=self.halves)
+
+    def error(self, reading: Reading, gold: str) -> int:
+        """|answer − gold|; for INVALID the distance to the farther end."""
+        truth = int(gold)
+        if reading.label is None:
+            return max(truth - self.low, self.high - truth)
+        return abs(int(reading.label) - truth)
+
+    def points(self, reading: Reading, gold: str) -> int:
+        """Minus the (squared) error, or 1/0 for the exact metric."""
+        if self.metric == "exact":
+            return int(reading.label == gold)
+        error = self.error(reading, gold)
+        return -error if self.metric == "mae" else -error * error
+
+    def slice_value(self, total: int, n: int) -> float:
+        """−MAE, −RMSE or share exact."""
+        if not n:
+            return 0.0
+        return -math.sqrt(-total / n) if self.metric == "rmse" else total / n
+
+    def check_label(self, label: str) -> str:
+        """The rating as canonical text ("5", "5.0" → "5"); DataError when it is not an integer on the scale."""
+        try:
+            value = float(label)
+        except ValueError:
+            value = math.nan
+        if value != value or value != int(value) or not self.low <= value <= self.high:
+            msg = f"rating {label!r} is not an integer from {self.low} to {self.high} (task {self.name})"
+            raise DataError(msg)
+        return str(int(value))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
