@@ -1,4 +1,4 @@
-"""Controls: nothing, another user's items, and the whole profile (the "oracle", a ceiling in tokens and not in quality)."""
+"""Controls: nothing, another user's items, and the whole profile (the "oracle": most tokens, not most right)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Knows nothing of contexts, users or models: it turns inputs into text and text i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
 How = Literal["exact", "folded", "contained", "near", "number", "rounded", "clamped", "none"]
@@ -112,3 +112,12 @@ class Wording:
 def listed(labels: Sequence[str]) -> str:
     """Labels as they stand in a prompt."""
     return ", ".join(labels)
+
+
+def plain_task(task: Any) -> dict[str, Any]:
+    """A task's settings as plain JSON, the wording's names beside the task's own."""
+    values = asdict(task)
+    wording = values.pop("wording")
+    values["labels"] = list(values["labels"]) if "labels" in values else None
+    named = {"input_name": wording["input_name"], "label_name": wording["label_name"], "wording": wording["version"]}
+    return {key: value for key, value in {**values, **named}.items() if value is not None}

@@ -74,6 +74,9 @@ def task_from(settings: Mapping[str, Any]) -> Task:
     cls = LabelTask if kind == "label" else RatingTask
     names = {f.name for f in fields(cls)} - {"kind", "wording"}
     default = Wording("Text", "Label" if kind == "label" else "Rating")
+    if (version := values.pop("wording", default.version)) != default.version:
+        msg = f"task.wording is {version!r}; this personalink words prompts by version {default.version}"
+        raise ConfigError(msg)
     wording = Wording(values.pop("input_name", default.input_name), values.pop("label_name", default.label_name))
     for key in values:
         if key not in names:

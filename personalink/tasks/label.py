@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from personalink.errors import ConfigError, DataError
-from personalink.tasks.base import GateMetric, Reading, Wording, listed
+from personalink.tasks.base import GateMetric, Reading, Wording, listed, plain_task
 from personalink.tasks.parsing import read_label
 from personalink.text import nearest
 
@@ -78,5 +78,5 @@ class LabelTask:
         raise DataError(msg)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
+        """Plain JSON, as `task_from` takes it."""
+        return plain_task(self)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from personalink.errors import ConfigError, DataError
-from personalink.tasks.base import GateMetric, Reading, Wording, listed
+from personalink.tasks.base import GateMetric, Reading, Wording, listed, plain_task
 from personalink.tasks.parsing import read_rating
 
 
@@ -93,5 +93,5 @@ class RatingTask:
         return str(int(value))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
+        """Plain JSON, as `task_from` takes it."""
+        return plain_task(self)

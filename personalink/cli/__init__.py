@@ -1,0 +1,91 @@
+"""The command line: `personalink run | table | personas | predict | doctor`.
+
+Data goes to stdout, progress and messages to stderr. What a user gets wrong is one line and the exit code of its
+error (see `errors`). Hydra is loaded by `run` alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from personalink import __version__
+from personalink.errors import PersonalinkError
+
+EPILOG = """
+run takes Hydra's own words: groups (experiment=lamp2 task=lamp3 lm=vllm context=[nopers,rag_5]), settings
+(seed=0 data.n_users=8), -m for sweeps, --cfg job to see the configuration, --config-dir for groups of your own.
+
+  personalink run experiment=quickstart
+  personalink run experiment=lamp2 lm=vllm lm.base_url=http://localhost:8000/v1 data.root=~/LaMP
+
+exit codes: 0 complete, 1 unexpected, 2 usage, 3 the model cannot be asked, 4 incomplete, 5 integrity, 130 interrupted
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="personalink",
+        description="Training-free personalization of a frozen language model.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"personalink {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("run", help="run an experiment, or go on with one", add_help=False)
+
+    table = commands.add_parser("table", help="score a run again from its files, without a model")
+    table.add_argument("run", help="the run's directory")
+    table.add_argument("--format", choices=("text", "markdown", "csv", "latex", "json"), default="text")
+    table.add_argument("--selection", action="store_true", help="slice beside audit scores instead of the results")
+
+    personas = commands.add_parser("personas", help="read what a run wrote about its users")
+    personas.add_argument("run", help="the run's directory")
+    personas.add_argument("--user", help="one user; without it all are listed")
+    personas.add_argument("--depth", "-r", type=int, help="the persona kept after this pass; default: the last")
+    personas.add_argument("--diff", metavar="A:B", help="what changed from pass A to pass B, such as 1:2")
+    personas.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+
+    predict = commands.add_parser("predict", help="answer one input behind a persona")
+    predict.add_argument("text", nargs="?", help="the new input; read from stdin when absent")
+    predict.add_argument("--persona", help="a persona's .json or .md file; without it, no personalization")
+    predict.add_argument("--task", default="lamp2", help="lamp2, lamp2_tags, lamp3 or films (default lamp2)")
+    predict.add_argument("--prompt", action="store_true", help="show the exact messages and ask nothing")
+    predict.add_argument("--raw", action="store_true", help="print the raw completion")
+    _model_options(predict)
+
+    doctor = commands.add_parser("doctor", help="check that a model can be used as it must be, by proof")
+    _model_options(doctor)
+    return top
+
+
+def _model_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--lm", default="embedded", help='"embedded", a URL, or a .gguf file (default: embedded)')
+    command.add_argument("--model", help="the model's name at the URL")
+    command.add_argument("--constrain", action="store_true", help="ask the server to allow labels only")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["run"]:
+            from personalink.cli.run import run
+
+            return run(arguments[1:])
+        from personalink.cli import commands
+
+        options = parser().parse_args(arguments)
+        return int(getattr(commands, options.command)(options))
+    except PersonalinkError as error:
+        print(f"personalink: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("personalink: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

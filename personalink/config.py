@@ -1,0 +1,265 @@
+"""The configuration of a run as frozen dataclasses: plain values in, one line out for whatever is wrong with them.
+
+Knows nothing of Hydra, which only produces the plain values; the same mapping gives the same run from Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from personalink.canonical import digest
+from personalink.contexts.base import Context
+from personalink.errors import ConfigError, PersonaError
+from personalink.optimizer import OptimizerConfig
+from personalink.tasks import Task, task_from
+from personalink.text import nearest
+
+C = TypeVar("C")
+OPERATIONAL = ("concurrency", "users_in_flight", "timeout_s", "retries", "down_timeout_s", "api_key_env")
+"""Settings of a model that change how it is asked and never what it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which users a run is about.
+
+    Attributes:
+        kind: "sample" (bundled; `name`), "lamp" (official files under `root`) or "records" (your own file at `path`).
+        split, split_kind: of LaMP files: train, dev or test; "user" or "time".
+        columns: names of your own file's columns, e.g. {"user": "author"}.
+        n_users: at most so many, chosen by the seed. max_top_label_share: leave out users whose most common label has
+            at least this share of their history. min_history, max_history: bounds of a user's items.
+    """
+
+    kind: Literal["sample", "lamp", "records"] = "sample"
+    name: str = "news"
+    root: str = ""
+    path: str = ""
+    split: str = "dev"
+    split_kind: Literal["user", "time"] = "user"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    n_users: int = 200
+    max_top_label_share: float | None = None
+    min_history: int = 0
+    max_history: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LMConfig:
+    """Which model answers.
+
+    Attributes:
+        kind: "endpoint" (any OpenAI-compatible server), "embedded" (in this process) or "scripted" (for logic only).
+        base_url, model, api_key_env, dialect, revision, tokenizer, window: see `lm.endpoint.EndpointLM`; the key itself
+            is read from the environment and written nowhere.
+        path, context, threads, slots: see `lm.embedded.EmbeddedLM`.
+        concurrency, users_in_flight, timeout_s, retries, down_timeout_s: how it is asked; they change no answer.
+    """
+
+    kind: Literal["endpoint", "embedded", "scripted"] = "embedded"
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    dialect: Literal["auto", "vllm", "llama_cpp", "openai"] = "auto"
+    revision: str | None = None
+    tokenizer: str | None = None
+    window: int | None = None
+    path: str | None = None
+    context: int = 8192
+    threads: int | None = None
+    slots: int = 1
+    concurrency: int = 64
+    users_in_flight: int | None = None
+    timeout_s: float = 600.0
+    retries: int = 4
+    down_timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One experiment.
+
+    Attributes:
+        name: of the experiment; names its folder under `runs_dir`.
+        task: settings of the task (see `tasks.task_from`). context: row name → context settings with `_target_`.
+        rows: order of the rows in the table; those of `context` by default.
+        rewriter: another model for drafts and rewrites; None for the agent's own.
+        seed: of every random choice. constrain: ask the server to allow labels only.
+        max_failed: largest share of answers that may be empty, refused, cut off or too long before the run is called
+            incomplete (exit 4); in [0, 1].
+        notes: what a reader of the table has to know (such as what was shortened); printed under it.
+        runs_dir: where runs are kept. fresh: start anew even where a run of this configuration stands.
+    """
+
+    name: str
+    task: Mapping[str, Any]
+    data: DataConfig = field(default_factory=DataConfig)
+    lm: LMConfig = field(default_factory=LMConfig)
+    rewriter: LMConfig | None = None
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+    seed: int = 12345
+    constrain: bool = False
+    max_failed: float = 0.1
+    notes: tuple[str, ...] = ()
+    runs_dir: str = "runs"
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or any(c in self.name for c in "/\\\0") or self.name.startswith("."):
+            msg = f"name is {self.name!r}; it must be a plain folder name"
+            raise ConfigError(msg)
+        if not self.context:
+            msg = "no contexts: give at least one, such as context=[nopers,rag_5]"
+            raise ConfigError(msg)
+        for row in self.rows:
+            if row not in self.context:
+                near = nearest(row, self.context)
+                msg = f"rows names {row!r}, which is no context" + (f"; did you mean {near!r}?" if near else "")
+                raise ConfigError(msg)
+        if not 0 <= self.max_failed <= 1:
+            msg = f"max_failed is {self.max_failed}; it must be a share from 0 to 1"
+            raise ConfigError(msg)
+        if self.data.n_users < 1:
+            msg = f"data.n_users is {self.data.n_users}; it must be at least 1"
+            raise ConfigError(msg)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Build from plain values, every key checked.
+
+        Raises:
+            ConfigError: an unknown key (with the nearest known one), a wrong type, a value out of range.
+        """
+        config = build(cls, values, "")
+        config.make_task()
+        config.make_contexts()
+        return config
+
+    def make_task(self) -> Task:
+        """The task object."""
+        return task_from(self.task)
+
+    def make_contexts(self) -> dict[str, Context]:
+        """Row name → context, in the table's order."""
+        rows = self.rows or tuple(self.context)
+        return {row: _context(row, self.context[row]) for row in rows}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON: all that can change a result. How and where it ran (`OPERATIONAL`, folders) is left out."""
+        values = asdict(self)
+        values["task"] = self.make_task().as_dict()
+        values["rows"] = list(self.rows or self.context)
+        for lm in (values["lm"], values["rewriter"] or {}):
+            for name in OPERATIONAL:
+                lm.pop(name, None)
+        for name in ("runs_dir", "fresh"):
+            del values[name]
+        return values
+
+    @property
+    def hash(self) -> str:
+        """Digest of `as_dict`: the same configuration finds its run again."""
+        return digest(self.as_dict())
+
+    @property
+    def folder(self) -> Path:
+        """The run's directory."""
+        return Path(self.runs_dir).expanduser() / self.name / self.hash[:12]
+
+
+def _context(row: str, settings: Mapping[str, Any]) -> Context:
+    """Instantiate one context from its `_target_` and fields."""
+    target = settings.get("_target_") if isinstance(settings, Mapping) else None
+    if not isinstance(target, str) or "." not in target:
+        msg = (
+            f"context.{row} has no _target_; its file needs `# @package context.{row}` on its first line "
+            "and a `_target_: module.Class`"
+        )
+        raise ConfigError(msg)
+    module, _, name = target.rpartition(".")
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        msg = f"context.{row}: cannot import {target} ({error})"
+        raise ConfigError(msg) from None
+    if not (isinstance(cls, type) and issubclass(cls, Context)):
+        msg = f"context.{row}: {target} is not a personalink.contexts.Context"
+        raise ConfigError(msg)
+    context: Context = build(cls, {k: v for k, v in settings.items() if k != "_target_"}, f"context.{row}")
+    return context
+
+
+def build(cls: type[C], values: Any, where: str) -> C:
+    """A dataclass from a mapping, recursively, with every key and type checked; `where` names it in errors.
+
+    Raises:
+        ConfigError: what is wrong, by its dotted key.
+    """
+    if not isinstance(values, Mapping):
+        msg = f"{where or 'the configuration'} is {values!r:.60}; it must be a group of settings"
+        raise ConfigError(msg)
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            near = nearest(str(key), known)
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
+            msg = f"{_dotted(where, key)} is unknown; {hint}"
+            raise ConfigError(msg)
+    made = {key: _convert(value, hints[key], _dotted(where, key)) for key, value in values.items()}
+    try:
+        return cls(**made)
+    except PersonaError as error:
+        msg = f"{where}: {error}"
+        raise ConfigError(msg) from None
+    except TypeError as error:
+        msg = f"{where or 'the configuration'}: {str(error).replace('__init__() ', '')}"
+        raise ConfigError(msg) from None
+
+
+def _dotted(where: str, key: Any) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _convert(value: Any, kind: Any, where: str) -> Any:
+    """`value` as `kind`, leaving exact what is exact: no text becomes a number, no number a text."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(value, next(a for a in args if a is not type(None)), where)
+    if origin is Literal:
+        if value in args and not isinstance(value, bool):
+            return value
+        raise ConfigError(f"{where} is {value!r}; it must be one of {', '.join(map(str, args))}")
+    if is_dataclass(kind):
+        return build(kind, value, where)  # type: ignore[arg-type]
+    if origin is tuple:
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            raise ConfigError(f"{where} is {value!r:.60}; it must be a list")
+        return tuple(_convert(v, args[0], f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is {value!r:.60}; it must be a group of settings")
+        return dict(value)
+    return _scalar(value, kind, where)
+
+
+def _scalar(value: Any, kind: type, where: str) -> Any:
+    if kind is Any or kind is object:
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, float) and value == int(value):
+        return int(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        raise ConfigError(f"{where} is {value!r:.60}; it must be {names.get(kind, kind.__name__)}")
+    return value

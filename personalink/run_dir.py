@@ -1,0 +1,159 @@
+"""A run's directory: `sealed/` is the same bytes however often the run was interrupted, `log/` is the rest.
+
+Knows names and files, not what stands in them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from personalink.canonical import canonical_json, digest, pretty_json, write_atomic
+from personalink.errors import IntegrityError, PersonalinkError, UsageError
+
+LAYOUT = """What is where in a run's directory
+
+sealed/   the same bytes however often the run was interrupted
+  config.json          the resolved configuration
+  manifest.json        the users, their queries, their random-user donors, the digest of the data
+  predictions.jsonl    every answer, with its raw text
+  golds.jsonl          the gold labels, kept apart
+  floors.jsonl         what the history predicts without a model
+  products/            what was prepared once a user: drafts, and refinements with every pass
+  personas/            each user's kept persona, to read (.md) and to load (.json)
+  metrics.json, table.*, selection.*    the scores
+log/      the rest
+  journal              request -> completion, append-only: what makes resuming exact
+  attempts.jsonl       when, with which versions, and what the endpoint says it is
+  ledger.json          calls and tokens by user, phase and depth
+  status.json          complete, incomplete or interrupted, and who is unfinished
+"""
+
+
+class RunDir:
+    """The directory of one run.
+
+    Args:
+        path: where it is; made when absent.
+
+    Raises:
+        PersonalinkError: it cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sealed = path / "sealed"
+        self.log = path / "log"
+
+    def open(self, config: Mapping[str, Any], *, fresh: bool) -> None:
+        """Make or find the directory for a configuration; `fresh` puts an older run aside, it is never deleted.
+
+        Raises:
+            IntegrityError: another configuration's run stands here.
+            PersonalinkError: the folder cannot be written.
+        """
+        try:
+            if fresh and self.path.exists():
+                self._put_aside()
+            self.log.mkdir(parents=True, exist_ok=True)
+            standing = self.read_json("sealed/config.json")
+            if standing is not None and standing != json.loads(canonical_json(config)):
+                changed = sorted(k for k in {*standing, *config} if standing.get(k) != config.get(k))
+                what = ", ".join(changed)
+                msg = f"{self.path} holds a run of another configuration (differs in {what}); use fresh=true"
+                raise IntegrityError(msg)
+            self.seal("config.json", pretty_json(config))
+            write_atomic(self.path / "README.txt", LAYOUT)
+        except OSError as error:
+            msg = f"cannot write the run's folder {self.path}: {error.strerror}; give another runs_dir"
+            raise PersonalinkError(msg) from None
+
+    def _put_aside(self) -> None:
+        n = 1
+        while (aside := self.path.with_name(f"{self.path.name}.old{n}")).exists():
+            n += 1
+        self.path.rename(aside)
+
+    def seal(self, name: str, text: str) -> None:
+        """Write one sealed file, whole or not at all."""
+        write_atomic(self.sealed / name, text)
+
+    def seal_lines(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write one sealed file of JSON lines, in the order given."""
+        self.seal(name, "".join(canonical_json(record) + "\n" for record in records))
+
+    def read_json(self, name: str) -> Any:
+        """A JSON file of the run, None where it is absent.
+
+        Raises:
+            IntegrityError: it is not JSON.
+        """
+        path = self.path / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            msg = f"{path} is damaged: {error}"
+            raise IntegrityError(msg) from None
+
+    def read_lines(self, name: str) -> Iterator[Any]:
+        """The records of a file of JSON lines.
+
+        Raises:
+            IntegrityError: a line is not JSON.
+        """
+        path = self.path / name
+        if not path.exists():
+            return
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    msg = f"{path} is damaged in line {number}: {error.msg}"
+                    raise IntegrityError(msg) from None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the last attempt came to: {"state": "complete" | "incomplete" | "interrupted" | "", …}."""
+        return self.read_json("log/status.json") or {"state": ""}
+
+    def set_status(self, state: str, **facts: Any) -> None:
+        """Write the status."""
+        write_atomic(self.log / "status.json", pretty_json({"state": state, **facts}))
+
+    def note_attempt(self, facts: Mapping[str, Any]) -> None:
+        """Append one attempt: versions and what the endpoint says it is."""
+        line = canonical_json({"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}) + "\n"
+        with (self.log / "attempts.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+def file_name(user: str) -> str:
+    """A user's id as a file name: percent-encoded, shortened with a digest where it is long; never empty or hidden."""
+    name = quote(user, safe=" @+=,-_").replace(".", "%2E", 1) if user.startswith(".") else quote(user, safe=" @+=,-_.")
+    return name if 0 < len(name) <= 120 else f"{name[:100]}~{digest(user)[:12]}"
+
+
+def find_run(where: str | Path) -> RunDir:
+    """The run at a path: its directory, or a folder that holds exactly one run.
+
+    Raises:
+        UsageError: there is no run, or there are several (they are listed).
+    """
+    path = Path(where).expanduser()
+    if (path / "sealed" / "config.json").exists():
+        return RunDir(path)
+    found = sorted(p.parent.parent for p in path.glob("**/sealed/config.json"))[:20] if path.is_dir() else []
+    if len(found) == 1:
+        return RunDir(found[0])
+    if found:
+        msg = f"{path} holds several runs; name one: {', '.join(str(p) for p in found)}"
+        raise UsageError(msg)
+    msg = f"no run at {path}: expected a folder with sealed/config.json, such as runs/quickstart/0123456789ab"
+    raise UsageError(msg)
