@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from personalink.errors import PromptTooLong
+from personalink.errors import ConfigError, PromptTooLong
 from personalink.lm.base import Completion, Constraint, Decoding, Message, Request, Usage
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
 from personalink.tasks.base import INVALID, Reading, Task
 
 AnswerOutcome = Literal["ok", "empty", "truncated", "refused", "unreadable", "too_long"]
+Constrain = Literal["none", "label", "line"]
 TEMPLATE_MARGIN = 48
 """Tokens allowed for the chat template's own marks when a prompt is measured against the window."""
 
@@ -49,14 +50,24 @@ class Agent:
     Args:
         task: what is asked.
         gateway: where completions come from.
-        constrain: ask the server to allow labels only. Off reproduces the papers; answers tell which it was.
+        constrain: "none" reproduces the papers; "label" asks the server to allow labels only; "line" the same behind
+            the label's name ("Rating: 4"), as demonstrations word it, which lets a very small model follow them.
+            Answers tell whether the server did.
         seed: sent with every request.
+
+    Raises:
+        ConfigError: `constrain` is none of the three.
     """
 
-    def __init__(self, task: Task, gateway: Gateway, *, constrain: bool = False, seed: int = 12345) -> None:
+    def __init__(self, task: Task, gateway: Gateway, *, constrain: Constrain = "none", seed: int = 12345) -> None:
+        if constrain not in ("none", "label", "line"):
+            msg = f"constrain is {constrain!r}; it must be none, label or line"
+            raise ConfigError(msg)
         self.task = task
         self.gateway = gateway
-        self.constraint = Constraint(choices=task.labels) if constrain else None
+        self.line = f"{task.wording.label_name}: " if constrain == "line" else ""
+        choices = tuple(self.line + label for label in task.labels)
+        self.constraint = None if constrain == "none" else Constraint(choices=choices)
         self.decoding = Decoding(max_tokens=task.max_tokens, seed=seed)
 
     def messages(self, context: str, text: str) -> tuple[Message, ...]:
@@ -89,9 +100,10 @@ class Agent:
         return self.read(completion)
 
     def read(self, completion: Completion) -> Answer:
-        """Parse a completion."""
-        reading = INVALID if completion.outcome in ("empty", "refused") else self.task.parse(completion.text)
+        """Parse a completion. A label's name that the constraint forced is not part of the answer."""
+        text = completion.text.removeprefix(self.line) if completion.constrained else completion.text
+        reading = INVALID if completion.outcome in ("empty", "refused") else self.task.parse(text)
         outcome: AnswerOutcome = completion.outcome
         if outcome == "ok" and reading.label is None:
             outcome = "unreadable"
-        return Answer(reading, outcome, completion.text, completion.usage, completion.constrained)
+        return Answer(reading, outcome, text, completion.usage, completion.constrained)

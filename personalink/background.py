@@ -73,3 +73,16 @@ def stop() -> None:
         if _loop is not None and not _loop.is_closed():
             _loop.call_soon_threadsafe(_loop.stop)
         _loop = None
+
+
+class Closes:
+    """For what has `aclose`: the sync `close`, which also ends the background loop."""
+
+    async def aclose(self) -> None:
+        """Give back what is held. Idempotent."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """`aclose`, then end the background loop. Idempotent."""
+        run(self.aclose())
+        stop()

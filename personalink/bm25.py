@@ -42,7 +42,7 @@ class Bm25Index:
         lengths = np.array([sum(c.values()) for c in counts], dtype=float)
         mean = float(lengths.mean()) if len(lengths) else 0.0
         self._size = len(counts)
-        self._norm = k1 * (1 - b + b * (lengths / mean if mean else lengths))
+        self._norm = k1 * (1 - b + b * lengths / (mean or 1.0))
         self._k1 = k1
         self._postings: dict[str, tuple[list[int], list[int]]] = {}
         for i, bag in enumerate(counts):

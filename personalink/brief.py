@@ -77,9 +77,9 @@ def clip(text: str, cap: int, count: Callable[[str], int]) -> str:
     while size > cap and len(line) > 1:
         shorter = line[: max(1, len(line) * cap // size)]
         shorter = shorter.rsplit(" ", 1)[0] if " " in shorter.strip() else shorter
-        line = shorter if len(shorter) < len(line) else line[:-1]
+        line = (shorter if len(shorter) < len(line) else line[:-1]).rstrip()
         size = count(line + ELLIPSIS)
-    return line if line == one_line(text) else line.rstrip() + ELLIPSIS
+    return line if line == one_line(text) else line + ELLIPSIS
 
 
 def draw_sample(
@@ -87,10 +87,11 @@ def draw_sample(
 ) -> tuple[Item, ...]:
     """A label-stratified, seeded sample of the pool within `budget` tokens, in the pool's order."""
     order = stratified([pool[i] for i in stream(seed, user, "sample").permutation(len(pool))])
+    widest = f"e{len(pool)}"
     chosen: set[str] = set()
     used = 0
     for item in order:
-        cost = count(clip(item.input, item_cap, count)) + count(item.label) + 6
+        cost = count(_choice(widest, item, item_cap, count) + "\n")
         if used + cost > budget:
             break
         used += cost
@@ -105,7 +106,7 @@ def fit_mistakes(
     kept: list[Mistake] = []
     used = 0
     for mistake in mistakes:
-        cost = count(clip(mistake.item.input, item_cap, count)) + count(mistake.item.label) + 16
+        cost = count(_mistake(mistake, item_cap, count) + "\n")
         if used + cost <= budget:
             used += cost
             kept.append(mistake)
@@ -125,7 +126,7 @@ def user_prompt(brief: Brief, task: Task, caps: Caps, item_cap: int, count: Call
     """The rewriter's user message. What stays the same from pass to pass stands first."""
     shown = [f"The assistant's task: {task.system()}"]
     if brief.sample:
-        lines = [f"[{h}] {clip(i.input, item_cap, count)} -> {i.label}" for h, i in brief.handles().items()]
+        lines = [_choice(handle, item, item_cap, count) for handle, item in brief.handles().items()]
         shown.append("Past choices of this person:\n" + "\n".join(lines))
     if not brief.incumbent.is_empty:
         shown.append(f"The profile so far:\n{_profile(brief.incumbent, brief)}")
@@ -138,12 +139,17 @@ def user_prompt(brief: Brief, task: Task, caps: Caps, item_cap: int, count: Call
     return "\n\n".join(shown)
 
 
+def _choice(handle: str, item: Item, item_cap: int, count: Callable[[str], int]) -> str:
+    return f"[{handle}] {clip(item.input, item_cap, count)} -> {item.label}"
+
+
+def _mistake(mistake: Mistake, item_cap: int, count: Callable[[str], int]) -> str:
+    said, meant = mistake.answered or "nothing usable", mistake.item.label
+    return f"- {clip(mistake.item.input, item_cap, count)}\n  it said: {said}; this person: {meant}"
+
+
 def _mistakes(mistakes: Sequence[Mistake], item_cap: int, count: Callable[[str], int]) -> str:
-    return "\n".join(
-        f"- {clip(m.item.input, item_cap, count)}\n  it said: {m.answered or 'nothing usable'}; "
-        f"this person: {m.item.label}"
-        for m in mistakes
-    )
+    return "\n".join(_mistake(mistake, item_cap, count) for mistake in mistakes)
 
 
 def _refusal(rejected: Rejected, brief: Brief, item_cap: int, count: Callable[[str], int]) -> str:

@@ -8,29 +8,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
+_LONE = re.compile("[\ud800-\udfff]")
+_NAME_KEPT = 40
+
 
 def canonical_json(value: Any) -> str:
-    """`value` as JSON with sorted keys, no spaces and no escapes but the required ones.
+    """`value` as JSON with sorted keys, no spaces and no escapes but the required ones (and of lone surrogates, which
+    UTF-8 does not have).
 
     Raises:
         ValueError: for NaN or an infinity, which JSON does not have.
         TypeError: for what JSON cannot hold.
     """
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _encodable(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False))
 
 
 def pretty_json(value: Any) -> str:
     """`value` as JSON for people: sorted keys, two spaces, a final newline; as deterministic as the canonical form."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2, allow_nan=False) + "\n"
+    return _encodable(json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2, allow_nan=False)) + "\n"
+
+
+def _encodable(text: str) -> str:
+    """JSON text with each lone surrogate as its escape, so that it is always UTF-8."""
+    return _LONE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def digest(value: Any) -> str:
     """SHA-256 of the canonical JSON of `value`, 64 hexadecimal digits."""
-    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:
@@ -44,9 +54,10 @@ def write_atomic(path: Path, text: str) -> None:
 
     Raises:
         OSError: the folder is read-only, the disk is full, …; the old file then stands untouched.
+        UnicodeEncodeError: `text` holds a lone surrogate; the same holds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_KEPT]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode("utf-8"))

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from personalink.agent import Constrain
 from personalink.canonical import digest
 from personalink.contexts.base import Context
 from personalink.errors import ConfigError, PersonaError
@@ -89,7 +90,7 @@ class RunConfig:
         task: settings of the task (see `tasks.task_from`). context: row name → context settings with `_target_`.
         rows: order of the rows in the table; those of `context` by default.
         rewriter: another model for drafts and rewrites; None for the agent's own.
-        seed: of every random choice. constrain: ask the server to allow labels only.
+        seed: of every random choice. constrain: what the server is asked to allow (see `agent.Agent`).
         max_failed: largest share of answers that may be empty, refused, cut off or too long before the run is called
             incomplete (exit 4); in [0, 1].
         notes: what a reader of the table has to know (such as what was shortened); printed under it.
@@ -105,7 +106,7 @@ class RunConfig:
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: tuple[str, ...] = ()
     seed: int = 12345
-    constrain: bool = False
+    constrain: Constrain = "none"
     max_failed: float = 0.1
     notes: tuple[str, ...] = ()
     runs_dir: str = "runs"

@@ -5,10 +5,10 @@ Knows nothing of personas or models. Each gate is monotone: it never lets the ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb
 from typing import Protocol
 
 from personalink.errors import ConfigError
@@ -75,6 +75,11 @@ class Margin:
     margin: float = 0.1
     name: str = "margin"
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.margin, int | float) and 0 <= self.margin < math.inf):
+            msg = f"gate margin is {self.margin!r}; it must be a number of points an item of at least 0"
+            raise ConfigError(msg)
+
     def accepts(self, incumbent: SliceScore, candidate: SliceScore) -> bool:
         """total − total ≥ margin · n, and better at all."""
         gain = candidate.total - incumbent.total
@@ -87,6 +92,11 @@ class McNemar:
 
     alpha: float = 0.05
     name: str = "mcnemar"
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.alpha, int | float) and 0 < self.alpha <= 1):
+            msg = f"gate alpha is {self.alpha!r}; it must be a probability above 0 and at most 1"
+            raise ConfigError(msg)
 
     def accepts(self, incumbent: SliceScore, candidate: SliceScore) -> bool:
         """Better in total, more items better than worse, and p ≤ alpha."""
@@ -105,7 +115,7 @@ def discordant(incumbent: SliceScore, candidate: SliceScore) -> tuple[int, int]:
 def exact_p(better: int, worse: int) -> Fraction:
     """Two-sided exact McNemar p (McNemar 1947; binomial(n, ½)), in (0, 1]; 1 when no item differs."""
     n = better + worse
-    tail = sum(comb(n, i) for i in range(min(better, worse) + 1))
+    tail = sum(math.comb(n, i) for i in range(min(better, worse) + 1))
     return min(Fraction(1), Fraction(2 * tail, 2**n))
 
 
@@ -116,7 +126,7 @@ def make_gate(name: str, *, margin: float = 0.1, alpha: float = 0.05) -> Gate:
     """A gate by name.
 
     Raises:
-        ConfigError: no such gate.
+        ConfigError: no such gate, or `margin` or `alpha` is out of range.
     """
     gates: dict[str, Gate] = {
         "strict": Strict(),

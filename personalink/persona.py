@@ -7,8 +7,8 @@ counter's id, so it loads and shows without one. Knows nothing of tasks, models 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import InitVar, asdict, dataclass, field
+from numbers import Integral
 from typing import Any, Protocol
 
 from personalink.canonical import digest
@@ -132,13 +132,19 @@ class PersonaState:
 
     def __post_init__(self, counter: TokenCounter) -> None:
         check_shape(self)
-        check_sizes(self, counter.count)
-        size = counter.count(self.render())
+        check_sizes(self, counter)
+        size = measured(self.render(), counter)
         if size > self.caps.total:
             msg = f"persona is {size} tokens by {counter.id}; its cap is {self.caps.total}"
             raise PersonaError(msg)
         object.__setattr__(self, "tokens", size)
         object.__setattr__(self, "counter_id", counter.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied as its sealed JSON, so that this is no door of its own."""
+        from personalink.persona_io import from_dict, to_dict
+
+        return from_dict, (to_dict(self),)
 
     def render(self) -> str:
         """The text placed before a question; "" for an empty persona."""
@@ -196,8 +202,28 @@ class PersonaState:
         return cls(caps=caps or Caps(), counter=counter)
 
 
+# dataclasses give a frozen class with slots a `__setstate__` that checks nothing; see `__reduce__`
+del PersonaState.__setstate__  # type: ignore[attr-defined]
+
+
+def measured(text: str, counter: TokenCounter) -> int:
+    """Tokens of `text`; 0 for the empty text, which is not placed.
+
+    Raises:
+        PersonaError: the counter gave something else than a whole number of at least 0.
+    """
+    size = counter.count(text) if text else 0
+    if not isinstance(size, Integral) or size < 0:
+        msg = f"counter {counter.id} counted {size!r} tokens; it must give a whole number of at least 0"
+        raise PersonaError(msg)
+    return int(size)
+
+
 def check_shape(state: PersonaState) -> None:
     """Everything that can be checked without a counter: types, clean single lines, how many, distinct items."""
+    if not isinstance(state.caps, Caps):
+        msg = f"caps must be Caps, got {state.caps!r:.60}"
+        raise PersonaError(msg)
     _check_line("preference_summary", state.preference_summary)
     for name, pieces, kind in (
         ("exemplars", state.exemplars, Exemplar),
@@ -210,9 +236,19 @@ def check_shape(state: PersonaState) -> None:
         _check_line(f"exemplars[{i}].input", exemplar.input, required=True)
         _check_label(f"exemplars[{i}].label", exemplar.label)
         _check_line(f"exemplars[{i}].item_id", exemplar.item_id, required=True)
+        _check_depth(f"exemplars[{i}].depth", exemplar.depth)
+        if not isinstance(exemplar.clipped, bool):
+            msg = f"exemplars[{i}].clipped is {exemplar.clipped!r:.60}; it must be true or false"
+            raise PersonaError(msg)
     for i, rule in enumerate(state.decision_rules):
         _check_line(f"decision_rules[{i}].condition", rule.condition, required=True)
         _check_label(f"decision_rules[{i}].label", rule.label)
+        _check_depth(f"decision_rules[{i}].depth", rule.depth)
+        if not isinstance(rule.item_ids, tuple):
+            msg = f"decision_rules[{i}].item_ids must be a tuple of item ids"
+            raise PersonaError(msg)
+        for item_id in rule.item_ids:
+            _check_line(f"decision_rules[{i}].item_ids", item_id, required=True)
     if len({e.item_id for e in state.exemplars}) < len(state.exemplars):
         msg = "exemplars must be distinct items"
         raise PersonaError(msg)
@@ -225,13 +261,13 @@ def check_shape(state: PersonaState) -> None:
             raise PersonaError(msg)
 
 
-def check_sizes(state: PersonaState, count: Callable[[str], int]) -> None:
+def check_sizes(state: PersonaState, counter: TokenCounter) -> None:
     """Every field and entry within its cap."""
     sized = [("preference_summary", render_summary(state.preference_summary), state.caps.summary)]
     sized += [(f"exemplars[{i}]", e.render(), state.caps.exemplar) for i, e in enumerate(state.exemplars)]
     sized += [(f"decision_rules[{i}]", r.render(), state.caps.rule) for i, r in enumerate(state.decision_rules)]
     for name, text, cap in sized:
-        if text and (size := count(text)) > cap:
+        if (size := measured(text, counter)) > cap:
             msg = f"{name} is {size} tokens; its cap is {cap}"
             raise PersonaError(msg)
 
@@ -242,6 +278,12 @@ def _check_line(name: str, text: str, *, required: bool = False) -> None:
         raise PersonaError(msg)
     if required and not text:
         msg = f"{name} is empty"
+        raise PersonaError(msg)
+
+
+def _check_depth(name: str, depth: int) -> None:
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        msg = f"{name} is {depth!r:.60}; it must be a whole number of at least 0"
         raise PersonaError(msg)
 
 

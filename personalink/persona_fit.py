@@ -19,12 +19,16 @@ from personalink.persona import (
     PersonaState,
     Rule,
     TokenCounter,
+    measured,
     render_fields,
     render_summary,
 )
 from personalink.text import one_line
 
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?。！？])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bvs\.)(?<!\bcf\.)(?<!\d\.)\s+|(?<=[。！？])"
+)
+"""Where a sentence ends. "e.g." and the number of a list ("2.") end none: what they leave would be half a thought."""
 
 
 def fit_persona(
@@ -44,7 +48,10 @@ def fit_persona(
         PersonaError: the summary's first sentence alone is over its cap, or nothing fits the whole cap.
     """
     notes: list[str] = []
-    count = counter.count
+
+    def count(text: str) -> int:
+        return measured(text, counter)
+
     kept_summary = fit_summary(one_line(summary), caps.summary, count, notes)
     kept_rules = _fit_rules(rules, caps, count, notes)
     kept_exemplars = _fit_exemplars(exemplars, caps, count, notes)
@@ -54,7 +61,7 @@ def fit_persona(
         elif kept_rules:
             notes.append(f"rule {kept_rules.pop().condition!r} dropped: the whole is over {caps.total} tokens")
         else:
-            kept_summary = _drop_sentence(kept_summary, caps.total, notes)
+            kept_summary = drop_sentence(kept_summary, caps.total, notes)
     state = PersonaState(kept_summary, tuple(kept_exemplars), tuple(kept_rules), caps, counter=counter)
     return state, tuple(notes)
 
@@ -62,11 +69,16 @@ def fit_persona(
 def fit_summary(summary: str, cap: int, count: Callable[[str], int], notes: list[str]) -> str:
     """The summary within its cap, whole trailing sentences dropped."""
     while summary and count(render_summary(summary)) > cap:
-        summary = _drop_sentence(summary, cap, notes)
+        summary = drop_sentence(summary, cap, notes)
     return summary
 
 
-def _drop_sentence(summary: str, cap: int, notes: list[str]) -> str:
+def drop_sentence(summary: str, cap: int, notes: list[str]) -> str:
+    """The summary without its last sentence, which a note tells.
+
+    Raises:
+        PersonaError: it is a single sentence.
+    """
     sentences = [s for s in _SENTENCE_END.split(summary) if s]
     if len(sentences) < 2:
         msg = f"preference_summary does not fit {cap} tokens, and a single sentence is not cut"
@@ -107,6 +119,9 @@ def _fit_exemplars(
         if len(kept) == caps.exemplars:
             notes.append(f"exemplar {exemplar.item_id} dropped: {caps.exemplars} are kept")
             continue
+        if not exemplar.item_id or not exemplar.input or not exemplar.label or "->" in exemplar.label:
+            notes.append(f"exemplar {exemplar.item_id!r} dropped: it has no id, no text or no label to show")
+            continue
         clipped = clip_exemplar(exemplar, caps.exemplar, count)
         if clipped is None:
             notes.append(f"exemplar {exemplar.item_id} dropped: its label leaves no room in {caps.exemplar} tokens")
@@ -117,8 +132,6 @@ def _fit_exemplars(
 
 def clip_exemplar(exemplar: Exemplar, cap: int, count: Callable[[str], int]) -> Exemplar | None:
     """The exemplar with its input clipped to whole words (or characters of a single long word); None if none fits."""
-    if not exemplar.item_id or not exemplar.input or not exemplar.label or "->" in exemplar.label:
-        return None
     if count(exemplar.render()) <= cap:
         return exemplar
     parts, joiner = exemplar.input.split(" "), " "
@@ -128,7 +141,7 @@ def clip_exemplar(exemplar: Exemplar, cap: int, count: Callable[[str], int]) -> 
     def clipped(n: int) -> Exemplar:
         return replace(exemplar, input=joiner.join(parts[:n]).rstrip() + ELLIPSIS, clipped=True)
 
-    low, high = 0, len(parts)
+    low, high = 0, len(parts) - (joiner.join(parts) == exemplar.input)  # less than all of it
     while low < high:
         middle = (low + high + 1) // 2
         if count(clipped(middle).render()) <= cap:

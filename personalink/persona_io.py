@@ -9,13 +9,17 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from personalink.canonical import digest, pretty_json
 from personalink.errors import PersonaError
-from personalink.persona import Caps, Exemplar, PersonaState, Rule, TokenCounter, check_shape
+from personalink.persona import ARROW, Caps, Exemplar, PersonaState, Rule, TokenCounter
+from personalink.text import one_line
 
+P = TypeVar("P", Exemplar, Rule)
 VERSION = 1
 _META = re.compile(r"^<!-- personalink (\{.*\}) -->$")
 _ESCAPED = re.compile(r"([\\→<#])")
@@ -50,22 +54,38 @@ def from_dict(data: Any, counter: TokenCounter | None = None) -> PersonaState:
     try:
         caps = Caps(**data["caps"])
         exemplars = tuple(Exemplar(**e) for e in data["exemplars"])
-        rules = tuple(Rule(**{**r, "item_ids": tuple(r["item_ids"])}) for r in data["decision_rules"])
+        rules = tuple(Rule(**{**r, "item_ids": _ids(r["item_ids"])}) for r in data["decision_rules"])
         summary, version = data["preference_summary"], data["version"]
         tokens, counter_id, seal = data.get("tokens"), data.get("counter"), data.get("seal")
     except (TypeError, KeyError, AttributeError) as error:
-        msg = f"this is not a persona: {type(error).__name__} {error}; expected what `personalink personas` writes"
+        what = f"{type(error).__name__} {one_line(str(error))}"
+        msg = f"this is not a persona: {what:.120}; expected what `personalink personas` writes"
         raise PersonaError(msg) from None
     if version != VERSION:
-        msg = f"this persona has version {version!r}; this personalink reads version {VERSION}"
+        msg = f"this persona has version {version!r:.60}; this personalink reads version {VERSION}"
         raise PersonaError(msg)
     if counter is not None:
         return PersonaState(summary, exemplars, rules, caps, counter=counter)
     body = {name: value for name, value in data.items() if name != "seal"}
-    if seal != digest(body) or not isinstance(tokens, int) or not isinstance(counter_id, str):
+    if seal != _seal(body) or type(tokens) is not int or tokens < 0 or not isinstance(counter_id, str):
         msg = "this persona was altered since it was sealed; give a counter (a model) to measure it again"
         raise PersonaError(msg)
     return _sealed(summary, exemplars, rules, caps, tokens, counter_id)
+
+
+def _seal(body: dict[str, Any]) -> str | None:
+    """The seal of a persona's body; None for what canonical JSON cannot hold (NaN), which was never sealed."""
+    try:
+        return digest(body)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _ids(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        msg = f"item_ids is {value!r:.60}, not a list"
+        raise TypeError(msg)
+    return tuple(value)
 
 
 def _sealed(
@@ -88,7 +108,6 @@ def _sealed(
             return 0
 
     state = PersonaState(summary, exemplars, rules, caps, counter=Sealed())
-    check_shape(state)
     object.__setattr__(state, "tokens", tokens)
     return state
 
@@ -105,6 +124,9 @@ def from_json(text: str, counter: TokenCounter | None = None) -> PersonaState:
     except json.JSONDecodeError as error:
         msg = f"this persona is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise PersonaError(msg) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; thousands of brackets
+        msg = f"this persona is not JSON that can be read: {one_line(str(error))}"
+        raise PersonaError(msg) from None
     return from_dict(data, counter)
 
 
@@ -116,7 +138,7 @@ def to_markdown(state: PersonaState) -> str:
         "# Persona",
         "",
         f"<!-- personalink {_comment(meta)} -->",
-        f"{state.tokens} of {state.caps.total} tokens by {_escape(state.counter_id)}",
+        f"{state.tokens} of {state.caps.total} tokens by {_escape(one_line(state.counter_id))}",
         "",
         "## Preference summary",
         "",
@@ -136,6 +158,8 @@ def to_markdown(state: PersonaState) -> str:
 
 def from_markdown(text: str, counter: TokenCounter | None = None) -> PersonaState:
     """Read `to_markdown`'s page back; hand-made rules (without a note) become rules of pass 0.
+
+    By hand, an arrow may be typed as `->`, and doubled spaces do not matter.
 
     Raises:
         PersonaError: a heading or line is not understood (its number is told), an exemplar has no item, a bound is
@@ -165,7 +189,7 @@ def from_markdown(text: str, counter: TokenCounter | None = None) -> PersonaStat
         msg = "no `<!-- personalink {…} -->` line: this page was not written by personalink"
         raise PersonaError(msg)
     return from_dict(
-        {**meta, "preference_summary": " ".join(summary), "exemplars": exemplars, "decision_rules": rules},
+        {**meta, "preference_summary": one_line(" ".join(summary)), "exemplars": exemplars, "decision_rules": rules},
         counter,
     )
 
@@ -175,7 +199,7 @@ def _read_entry(
 ) -> None:
     found = _split_entry(line)
     if found is None:
-        msg = f"line {number}: expected `- … → label`, got {line!r:.60}"
+        msg = f"line {number}: expected `- … → label` (another arrow in it is written `\\→`), got {line!r:.60}"
         raise PersonaError(msg)
     body, label, raw_note = found
     note = _read_comment(raw_note, number) if raw_note else {}
@@ -206,7 +230,9 @@ def _read_entry(
 def _split_entry(line: str) -> tuple[str, str, str] | None:
     """Body, label and note of an entry; the arrow that counts is the one that is not escaped."""
     found = re.match(r"^- ((?:[^\\→]|\\.)*) → ((?:[^\\→<]|\\.)*?)(?: <!-- (\{.*\}) -->)?$", line)
-    return (_unescape(found[1]), _unescape(found[2]).strip(), found[3] or "") if found else None
+    if found is None and "→" not in line:
+        found = re.match(rf"^- (.*){ARROW}([^<]*?)(?: <!-- (\{{.*\}}) -->)?$", line)
+    return (one_line(_unescape(found[1])), one_line(_unescape(found[2])), found[3] or "") if found else None
 
 
 def _escape(text: str) -> str:
@@ -225,24 +251,30 @@ def _comment(value: dict[str, Any]) -> str:
 def _read_comment(text: str, number: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        msg = f"line {number}: the note is not JSON ({error.msg}); restore it or take it out"
+    except (ValueError, RecursionError) as error:
+        what = getattr(error, "msg", type(error).__name__)
+        msg = f"line {number}: the note is not JSON ({what}); restore it or take it out"
         raise PersonaError(msg) from None
     return dict(value)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaDiff:
-    """What changed from one persona to another, field by field. Empty when nothing did."""
+    """What changed from one persona to another, field by field. Empty when both render alike.
+
+    `reordered` names the fields that hold the same entries in another order.
+    """
 
     summary: tuple[str, str] | None
     exemplars_added: tuple[Exemplar, ...]
     exemplars_removed: tuple[Exemplar, ...]
     rules_added: tuple[Rule, ...]
     rules_removed: tuple[Rule, ...]
+    reordered: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.summary, self.exemplars_added, self.exemplars_removed, self.rules_added, self.rules_removed))
+        entries = (self.exemplars_added, self.exemplars_removed, self.rules_added, self.rules_removed)
+        return any((self.summary, *entries, self.reordered))
 
     def as_text(self) -> str:
         """Lines with + and −; the summary word by word as [-gone-] and {+new+}."""
@@ -255,8 +287,9 @@ class PersonaDiff:
             ("exemplars", self.exemplars_added, self.exemplars_removed),
             ("decision_rules", self.rules_added, self.rules_removed),
         ):
-            if added or removed:
+            if added or removed or name in self.reordered:
                 lines.append(name)
+                lines += ["  (the same, in another order)"] if name in self.reordered else []
                 lines += [f"  − {piece.render()[2:]}" for piece in removed]
                 lines += [f"  + {piece.render()[2:]}" for piece in added]
         return "\n".join(lines)
@@ -265,17 +298,33 @@ class PersonaDiff:
 def diff(old: PersonaState, new: PersonaState) -> PersonaDiff:
     """The field-level difference; provenance (pass, items) is not content and does not count."""
 
-    def parted(olds: Any, news: Any) -> tuple[Any, Any]:
-        old_lines, new_lines = {p.render() for p in olds}, {p.render() for p in news}
-        return tuple(p for p in news if p.render() not in old_lines), tuple(
-            p for p in olds if p.render() not in new_lines
+    exemplars_added = _beyond(new.exemplars, old.exemplars)
+    exemplars_removed = _beyond(old.exemplars, new.exemplars)
+    rules_added = _beyond(new.decision_rules, old.decision_rules)
+    rules_removed = _beyond(old.decision_rules, new.decision_rules)
+    reordered = tuple(
+        name
+        for name, changed in (
+            ("exemplars", exemplars_added + exemplars_removed),
+            ("decision_rules", rules_added + rules_removed),
         )
+        if not changed and [p.render() for p in getattr(old, name)] != [p.render() for p in getattr(new, name)]
+    )
+    before, after = old.preference_summary, new.preference_summary
+    summary = (before, after) if before != after else None
+    return PersonaDiff(summary, exemplars_added, exemplars_removed, rules_added, rules_removed, reordered)
 
-    exemplars_added, exemplars_removed = parted(old.exemplars, new.exemplars)
-    rules_added, rules_removed = parted(old.decision_rules, new.decision_rules)
-    changed = old.preference_summary != new.preference_summary
-    summary = (old.preference_summary, new.preference_summary) if changed else None
-    return PersonaDiff(summary, exemplars_added, exemplars_removed, rules_added, rules_removed)
+
+def _beyond(pieces: Sequence[P], others: Sequence[P]) -> tuple[P, ...]:
+    """The pieces that `others` does not hold, or holds less often."""
+    left = Counter(piece.render() for piece in others)
+    extra = []
+    for piece in pieces:
+        if left[piece.render()]:
+            left[piece.render()] -= 1
+        else:
+            extra.append(piece)
+    return tuple(extra)
 
 
 def word_diff(old: str, new: str) -> str:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from personalink import background
-from personalink.agent import Agent, Answer
+from personalink.agent import Agent, Answer, Constrain
 from personalink.data.types import User
 from personalink.errors import ConfigError, IncompleteRun, PersonalinkError
 from personalink.fleet import Incomplete, each_user
@@ -26,7 +26,7 @@ from personalink.refinement import Refinement
 from personalink.text import nearest
 
 
-class PersonaLink:
+class PersonaLink(background.Closes):
     """Distil personas with one frozen model.
 
     Args:
@@ -35,7 +35,7 @@ class PersonaLink:
         depth: passes of the loop. holdout: items held out to score personas. gate: "strict", "no_regress", "margin"
             or "mcnemar". seed: of every random choice; 0 is a seed.
         rewriter: another model that drafts and rewrites; the agent's own by default.
-        constrain: ask the server to allow labels only.
+        constrain: what the server is asked to allow: "none", "label" or "line" (see `agent.Agent`).
         config: all other constants; `depth`, `holdout`, `gate` given here win over it.
         store: a folder for a journal, so that an interrupted fit goes on where it was and pays nothing twice.
         **changes: any other field of `OptimizerConfig`.
@@ -58,7 +58,7 @@ class PersonaLink:
         gate: str | None = None,
         seed: int = 12345,
         rewriter: LM | None = None,
-        constrain: bool = False,
+        constrain: Constrain = "none",
         config: OptimizerConfig | None = None,
         store: str | Path | None = None,
         **changes: Any,
@@ -147,11 +147,6 @@ class PersonaLink:
         if self._journal is not None:
             self._journal.close()
         self._optimizer = None
-
-    def close(self) -> None:
-        """`aclose`, then end the background loop."""
-        background.run(self.aclose())
-        background.stop()
 
     def __enter__(self) -> PersonaLink:
         return self

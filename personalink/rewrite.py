@@ -17,7 +17,7 @@ from personalink.data.types import Item
 from personalink.errors import PersonaError
 from personalink.lm.base import Completion, Constraint, Counter, Decoding, Message, Request
 from personalink.persona import Caps, Exemplar, PersonaState, Rule
-from personalink.persona_fit import fit_persona
+from personalink.persona_fit import drop_sentence, fit_persona
 from personalink.tasks.base import Task
 from personalink.tasks.parsing import visible
 from personalink.text import one_line, word_runs
@@ -110,15 +110,16 @@ class JsonRewriter:
         if completion.outcome != "ok":
             return Proposal(None, f"the reply was {completion.outcome}")
         try:
-            fields = read_object(completion.text)
-            return self._build(fields, brief)
+            return self._build(read_object(completion.text), brief, bounded=bool(completion.constrained))
         except PersonaError as error:
             return Proposal(None, str(error))
 
-    def _build(self, fields: Mapping[str, Any], brief: Brief) -> Proposal:
+    def _build(self, fields: Mapping[str, Any], brief: Brief, *, bounded: bool) -> Proposal:
         handles = brief.handles()
         summary, rules, chosen = _three_fields(fields)
         notes: list[str] = []
+        if bounded:
+            summary, rules = self._without_cut(summary, rules, notes)
         exemplars = []
         for handle in chosen:
             item = handles.get(handle.strip("[] "))
@@ -139,25 +140,34 @@ class JsonRewriter:
             return Proposal(None, "the reply holds nothing usable", tuple(notes))
         return Proposal(persona, "", tuple(notes))
 
+    def _without_cut(
+        self, summary: str, rules: list[tuple[str, str]], notes: list[str]
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """Summary and rules less what fills the schema's limit, where the server may have cut it in mid-thought."""
+        if summary and len(summary) >= self.caps.summary * CHARACTERS_PER_TOKEN:
+            summary = drop_sentence(one_line(summary), self.caps.summary, notes)
+        limit = self.caps.rule * CHARACTERS_PER_TOKEN
+        notes += [f"rule {pair[0]!r:.40} dropped: it may be cut off" for pair in rules if len(pair[0]) >= limit]
+        return summary, [pair for pair in rules if len(pair[0]) < limit]
+
     def _rule(self, pair: tuple[str, str], brief: Brief, notes: list[str]) -> Rule | None:
         """A rule with where it came from: as it stood in the incumbent, or from the items shown with its label.
 
-        Ratings may name what lies between two of them ("4.5"); a label task's rule must name a label.
+        It must name a label of the task, not only hold one ("not sports"). Ratings may name what lies between two of
+        them ("4.5").
         """
-        condition = one_line(pair[0])
-        condition = _IF.sub("", condition)
+        condition = _IF.sub("", one_line(pair[0]))
         label = one_line(pair[1])
-        if self.task.kind == "label":
-            known = self.task.parse(label).label
-            if known is None:
-                notes.append(f"rule {condition!r:.40} dropped: {label!r:.40} is no label")
-                return None
-            label = known
+        read = self.task.parse(label)
+        if read.label is None or read.how in ("contained", "clamped"):
+            notes.append(f"rule {condition!r:.40} dropped: {label!r:.40} is no label")
+            return None
+        label = label if read.how == "rounded" else read.label
         for old in brief.incumbent.decision_rules:
             if (old.condition, old.label) == (condition, label):
                 return old
         shown = [m.item for m in brief.mistakes] + list(brief.sample)
-        return Rule(condition, label, brief.depth, tuple(item.id for item in shown if item.label == label))
+        return Rule(condition, label, brief.depth, tuple(one_line(i.id) for i in shown if i.label == label))
 
 
 def _known(pieces: Sequence[Exemplar], name: str, value: str, depth: int) -> int:
@@ -176,15 +186,24 @@ def read_object(text: str) -> dict[str, Any]:
         msg = f"the reply has {len(answer)} characters"
         raise PersonaError(msg)
     start = answer.find("{")
-    if start < 0:
-        msg = "the reply holds no JSON object"
+    if start < 0 or answer[:start].rstrip().endswith("["):
+        msg = "the reply holds no JSON object" if start < 0 else "the reply is a list and not one JSON object"
         raise PersonaError(msg)
     try:
-        value, _ = json.JSONDecoder().raw_decode(answer[start:])
-    except (json.JSONDecodeError, RecursionError) as error:
-        msg = f"the reply is not whole JSON ({getattr(error, 'msg', 'too deep')})"
+        value, _ = json.JSONDecoder(object_pairs_hook=_distinct).raw_decode(answer[start:])
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        msg = f"the reply is not whole JSON ({getattr(error, 'msg', 'too deep or too large a number')})"
         raise PersonaError(msg) from None
     return dict(value)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's members, each of which may stand once: of two, neither is known to be meant."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        msg = "the reply names a key twice"
+        raise PersonaError(msg)
+    return members
 
 
 def _three_fields(fields: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]], list[str]]:

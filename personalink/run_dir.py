@@ -61,8 +61,9 @@ class RunDir:
                 self._put_aside()
             self.log.mkdir(parents=True, exist_ok=True)
             standing = self.read_json("sealed/config.json")
-            if standing is not None and standing != json.loads(canonical_json(config)):
-                changed = sorted(k for k in {*standing, *config} if standing.get(k) != config.get(k))
+            wanted = json.loads(canonical_json(config))
+            if standing is not None and standing != wanted:
+                changed = sorted(k for k in {*standing, *wanted} if standing.get(k) != wanted.get(k))
                 what = ", ".join(changed)
                 msg = f"{self.path} holds a run of another configuration (differs in {what}); use fresh=true"
                 raise IntegrityError(msg)

@@ -16,7 +16,7 @@ from personalink.progress import Progress
 from personalink.report.results import Scores, score_run
 
 REMEDIES: Mapping[str, str] = {
-    "truncated": "raise task.max_tokens, or constrain=true",
+    "truncated": "raise task.max_tokens, or constrain=label",
     "empty": "look at the server's log and chat template",
     "refused": "the server's filter refused them; another model may not",
     "too_long": "the window is too small; shorten the rows or raise it",

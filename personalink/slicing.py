@@ -5,9 +5,11 @@ Knows nothing of models. Items with the same text belong together: a copy of a s
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, Protocol
 
 from personalink.data.types import Item, User
@@ -64,9 +66,17 @@ class HoldoutSlicer:
         if self.by not in SLICERS:
             msg = f"slice.by is {self.by!r}; it must be one of {', '.join(SLICERS)}"
             raise ConfigError(msg)
-        if self.size <= 0 or (self.size >= 1 and self.size != int(self.size)):
+        numeric = isinstance(self.size, int | float) and not isinstance(self.size, bool)
+        if not numeric or not 0 < self.size < math.inf or (self.size >= 1 and self.size != int(self.size)):
             msg = f"holdout is {self.size!r}; it must be a whole number of items, or a share between 0 and 1"
             raise ConfigError(msg)
+        if self.pool not in ("minus_slice", "full"):
+            msg = f"pool is {self.pool!r}; it must be 'minus_slice' or 'full'"
+            raise ConfigError(msg)
+        for name in ("audit", "audit_from"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                msg = f"{name} is {getattr(self, name)!r}; it must be a whole number of at least 0"
+                raise ConfigError(msg)
 
     def split(self, user: User, seed: int) -> Split:
         """Slice, audit and pool; all but the pool empty when the history has under four distinct items."""
@@ -75,7 +85,7 @@ class HoldoutSlicer:
         m = len(distinct)
         if m < MIN_HISTORY:
             return Split((), (), user.history)
-        size = int(self.size) if self.size >= 1 else max(1, int(self.size * m))
+        size = int(self.size) if self.size >= 1 else max(1, int(Fraction(str(self.size)) * m))
         order = self._order(distinct, user.id, seed)
         chosen = {item.id for item in order[: min(size, m // 2)]}
         audit = {item.id for item in order[len(chosen) :][: self.audit]} if m >= self.audit_from else set()

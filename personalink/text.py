@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable
 
 _WORD = re.compile(r"[a-z0-9']+")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+"""Soft hyphen, zero-width marks and marks of direction: what may stand in a text without being seen."""
 
 
 def one_line(text: str) -> str:
@@ -21,8 +23,9 @@ def one_line(text: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """The form in which two texts are the same text: NFKC, case folded, white space collapsed."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """The form in which two texts are the same text: NFKC, case folded, unseen marks out, white space collapsed."""
+    folded = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded).split())
 
 
 def words(text: str) -> list[str]:

@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("text", nargs="?", help="the new input; read from stdin when absent")
     predict.add_argument("--persona", help="a persona's .json or .md file; without it, no personalization")
     predict.add_argument("--task", default="lamp2", help="lamp2, lamp2_tags, lamp3 or films (default lamp2)")
+    predict.add_argument("--constrain", choices=("none", "label", "line"), default="none", help="allow labels only")
     predict.add_argument("--prompt", action="store_true", help="show the exact messages and ask nothing")
     predict.add_argument("--raw", action="store_true", help="print the raw completion")
     _model_options(predict)
@@ -65,7 +66,6 @@ def parser() -> argparse.ArgumentParser:
 def _model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--lm", default="embedded", help='"embedded", a URL, or a .gguf file (default: embedded)')
     command.add_argument("--model", help="the model's name at the URL")
-    command.add_argument("--constrain", action="store_true", help="ask the server to allow labels only")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from personalink.background import Closes
 from personalink.errors import ConfigError, LMError
 from personalink.lm import weights
 from personalink.lm.base import Completion, Counter, Request
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 _MOST_THREADS = 8  # more than this does not make a small model faster
 
 
-class EmbeddedLM:
+class EmbeddedLM(Closes):
     """A GGUF model that runs inside this process.
 
     Args:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from personalink.background import Closes
 from personalink.errors import ConfigError, MalformedReply, Unauthorized, Unreachable
 from personalink.lm import wire
 from personalink.lm.base import Completion, Counter, Request
@@ -19,7 +20,7 @@ from personalink.lm.counters import EndpointCounter, EstimateCounter, TokenizerC
 from personalink.lm.transport import Reply, Transport
 
 
-class EndpointLM:
+class EndpointLM(Closes):
     """A chat client for vLLM, llama.cpp's server, or anything else that speaks OpenAI's chat completions.
 
     Args:

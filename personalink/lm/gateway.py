@@ -14,6 +14,8 @@ from personalink.lm.base import LM, Completion, Counter, Request
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill, Ledger
 
+_STOPPING = "stopping: no new requests are sent"
+
 
 class Gateway:
     """One model behind a journal and a ledger.
@@ -41,9 +43,10 @@ class Gateway:
         self.tokens = 0
         self.draining = False
         self.on_answer: Callable[[], None] = lambda: None
+        self._queue = asyncio.Semaphore(lm.concurrency)  # first come, first served, so a user's items stay in order
         self._asking: dict[str, asyncio.Task[Completion]] = {}
         self._memory: dict[str, Completion] = {}
-        for bill, completion in journal.bills() if journal and scan else ():
+        for bill, completion in journal.bills() if journal is not None and scan else ():
             self.ledger.paid(Bill(*bill), completion.usage)
 
     @property
@@ -64,7 +67,7 @@ class Gateway:
             Interrupted: the run is draining and the journal does not hold the answer.
         """
         key = request.key(self.lm.identity)
-        known = self.journal.get(key) if self.journal else self._memory.get(key)
+        known = self.journal.get(key) if self.journal is not None else self._memory.get(key)
         if known is not None:
             self.ledger.replayed(bill)
             return known
@@ -73,24 +76,26 @@ class Gateway:
             self.ledger.replayed(bill)
         else:
             if self.draining:
-                msg = "stopping: no new requests are sent"
-                raise Interrupted(msg)
+                raise Interrupted(_STOPPING)
             asking = asyncio.create_task(self._ask(key, request, bill))
             self._asking[key] = asking
             asking.add_done_callback(lambda done: self._forget(key, done))
         return await asyncio.shield(asking)
 
     async def _ask(self, key: str, request: Request, bill: Bill) -> Completion:
-        self.sent += 1
-        self.in_flight += 1
-        try:
-            completion = await self.lm.complete(request)
-        except BaseException:
-            self.failed += 1
-            raise
-        finally:
-            self.in_flight -= 1
-        if self.journal:
+        async with self._queue:
+            if self.draining:
+                raise Interrupted(_STOPPING)
+            self.sent += 1
+            self.in_flight += 1
+            try:
+                completion = await self.lm.complete(request)
+            except BaseException:
+                self.failed += 1
+                raise
+            finally:
+                self.in_flight -= 1
+        if self.journal is not None:
             self.journal.put(key, completion, list(bill))
         else:
             self._memory[key] = completion

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from personalink.background import Closes
 from personalink.canonical import canonical_json, digest
 from personalink.lm.base import Completion, Counter, Request
 from personalink.lm.counters import EstimateCounter
@@ -18,7 +19,7 @@ Answer = str | Completion | Exception
 Script = Callable[[Request], Answer | Awaitable[Answer]]
 
 
-class ScriptedLM:
+class ScriptedLM(Closes):
     """Answers each request with `answer(request)`: a text, a whole `Completion`, or an exception, which is raised.
 
     `answer` may be async. A text that is empty or white space comes back with outcome "empty". `requests` holds every

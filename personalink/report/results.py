@@ -142,7 +142,7 @@ def _notes(
     by = sorted({p.constrained for p in predictions})
     if any(by):
         notes.append(f"Labels constrained by {', '.join(b or 'nothing (some answers)' for b in by)}.")
-    elif config["constrain"]:
+    elif config["constrain"] != "none":
         notes.append("Labels were to be constrained, and the server could not: unconstrained.")
     else:
         notes.append("Labels unconstrained.")

@@ -24,6 +24,23 @@ class Reading:
 INVALID = Reading(None, "none")
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """The words around inputs and labels; `version` is bumped with every change, so that runs can be told apart."""
+
+    input_name: str
+    label_name: str
+    version: int = 1
+
+    def question(self, text: str) -> str:
+        """`Article: …` and an open label line."""
+        return f"{self.input_name}: {text}\n{self.label_name}:"
+
+    def demonstration(self, text: str, label: str) -> str:
+        """The same with the label filled in."""
+        return f"{self.input_name}: {text}\n{self.label_name}: {label}"
+
+
 class Task(Protocol):
     """Everything that is asked and scored. Implemented by `LabelTask` and `RatingTask`.
 
@@ -43,6 +60,11 @@ class Task(Protocol):
     @property
     def labels(self) -> tuple[str, ...]:
         """Every valid label, in canonical order."""
+        ...
+
+    @property
+    def wording(self) -> Wording:
+        """The names of input and label in prompts."""
         ...
 
     @property
@@ -90,23 +112,6 @@ class Task(Protocol):
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON for the run's configuration."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """The words around inputs and labels; `version` is bumped with every change, so that runs can be told apart."""
-
-    input_name: str
-    label_name: str
-    version: int = 1
-
-    def question(self, text: str) -> str:
-        """`Article: …` and an open label line."""
-        return f"{self.input_name}: {text}\n{self.label_name}:"
-
-    def demonstration(self, text: str, label: str) -> str:
-        """The same with the label filled in."""
-        return f"{self.input_name}: {text}\n{self.label_name}: {label}"
 
 
 def listed(labels: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ Prompts are our own wording. `task_from` builds a task from plain values, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -87,6 +87,13 @@ def task_from(settings: Mapping[str, Any]) -> Task:
     if missing := {"name", "instruction"} - set(values) | ({"labels"} - set(values) if kind == "label" else set()):
         msg = f"task.{sorted(missing)[0]} is missing"
         raise ConfigError(msg)
+    for key in ("name", "instruction"):
+        if not isinstance(values[key], str) or not values[key]:
+            msg = f"task.{key} is {values[key]!r:.60}; it must be a text"
+            raise ConfigError(msg)
     if "labels" in values:
+        if isinstance(values["labels"], str) or not isinstance(values["labels"], Iterable):
+            msg = f"task.labels is {values['labels']!r:.60}; it must be a list"
+            raise ConfigError(msg)
         values["labels"] = tuple(str(label) for label in values["labels"])
     return cls(wording=wording, **values)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from personalink.errors import ConfigError, DataError
 from personalink.tasks.base import GateMetric, Reading, Wording, listed, plain_task
 from personalink.tasks.parsing import read_label
-from personalink.text import nearest
+from personalink.text import nearest, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class LabelTask:
         max_tokens: room for the answer.
 
     Raises:
-        ConfigError: fewer than two labels, or two that differ only in case.
+        ConfigError: fewer than two labels, two that differ only in case, or one that is not a clean line.
     """
 
     name: str
@@ -35,9 +35,20 @@ class LabelTask:
     metric: GateMetric = "exact"
 
     def __post_init__(self) -> None:
+        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
+            msg = f"task {self.name}: labels must be a list of texts, got {self.labels!r:.60}"
+            raise ConfigError(msg)
+        object.__setattr__(self, "labels", tuple(self.labels))
+        for label in self.labels:
+            if label != one_line(label) or "->" in label:
+                msg = f"task {self.name}: label {label!r:.60} must be one line without doubled spaces and without '->'"
+                raise ConfigError(msg)
         folded = {label.casefold().strip() for label in self.labels}
         if len(self.labels) < 2 or len(folded) != len(self.labels) or "" in folded:
             msg = f"task {self.name}: labels must be two or more, distinct without regard to case, and not empty"
+            raise ConfigError(msg)
+        if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
+            msg = f"task {self.name}: max_tokens is {self.max_tokens!r}; it must be a whole number of at least 1"
             raise ConfigError(msg)
         if self.metric != "exact":
             msg = f"task {self.name}: metric {self.metric!r} is for ratings; a label task has 'exact'"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from personalink.tasks.base import INVALID, Reading
@@ -15,21 +16,33 @@ from personalink.text import edit_distance
 
 MAX_EDIT_SHARE = 0.34
 _THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.IGNORECASE | re.DOTALL)
+_UNOPENED = re.compile(r"\A.*</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
 _EDGE = " \t\r\n\"'`*_.,:;!?()[]{}<>#-–—“”‘’"
-_OUT_OF = re.compile(r"(?<![\d.,])(-?\d+(?:[.,]\d+)?)\s*(?:/|out\s+of)\s*\d+(?:[.,]\d+)?", re.IGNORECASE)
+_OUT_OF = re.compile(
+    r"(?<![\d.,])(-?\d+(?:[.,]\d+)?)\s*(?:(?:stars?|points?)\s*)?(?:\(\s*)?(?:/|out\s+of)\s*\d+(?:[.,]\d+)?",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
+_RANGE = re.compile(r"\s*(?:[-–—~]|to\b|or\b|and\b)\s*\d", re.IGNORECASE)
 _NUMBER_WORDS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
                  "nine": 9, "ten": 10}  # fmt: skip
 _NUMBER_WORD = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 
 
 def visible(text: str) -> str:
-    """`text` without `<think>` blocks; an unclosed block hides everything after it. Thinking is not an answer."""
-    return _THINK.sub("", text)
+    """`text` without `<think>` blocks. Thinking is not an answer.
+
+    An unclosed block hides everything after it; a block whose opening stood in the prompt, everything before its end.
+    """
+    return _UNOPENED.sub("", _THINK.sub("", text))
+
+
+def _light(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _fold(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(_EDGE)
+    return _light(text).strip(_EDGE)
 
 
 def read_label(text: str, labels: Sequence[str]) -> Reading:
@@ -42,25 +55,31 @@ def read_label(text: str, labels: Sequence[str]) -> Reading:
     answer = visible(text).strip()
     if answer in labels:
         return Reading(answer, "exact")
-    folded = {_fold(label): label for label in labels}
+    light, bare = {_light(label): label for label in labels}, _bare(labels)
     first_line = answer.splitlines()[0] if answer else ""
     for part in (answer, first_line):
-        if label := folded.get(_fold(part)):
+        if label := light.get(_light(part)) or bare.get(_fold(part)):
             return Reading(label, "folded")
-    whole = _fold(answer)
-    if not whole:
+    if not _fold(answer):
         return INVALID
-    contained = _contained(whole, folded)
+    forms = bare | {form: label for form, label in light.items() if label not in bare.values() and _fold(label)}
+    contained = _contained(_light(answer), forms)
     if contained:
-        return Reading(folded[next(iter(contained))], "contained") if len(contained) == 1 else INVALID
+        return Reading(forms[next(iter(contained))], "contained") if len(contained) == 1 else INVALID
     near = [
-        (edit_distance(candidate, fold), order, label)
-        for candidate in {whole, _fold(first_line)}
-        for order, (fold, label) in enumerate(folded.items())
-        if abs(len(candidate) - len(fold)) <= MAX_EDIT_SHARE * len(fold)
+        (distance, labels.index(label), label)
+        for candidate in {_fold(answer), _fold(first_line)}
+        for form, label in forms.items()
+        if abs(len(candidate) - len(form)) <= MAX_EDIT_SHARE * len(form)
+        and (distance := edit_distance(candidate, form)) <= MAX_EDIT_SHARE * len(form)
     ]
-    near = [(d, order, label) for d, order, label in near if d <= MAX_EDIT_SHARE * len(label)]
     return Reading(min(near)[2], "near") if near else INVALID
+
+
+def _bare(labels: Sequence[str]) -> dict[str, str]:
+    """Folded form → label, for the labels that outer punctuation does not tell apart ("C" and "C#" are left out)."""
+    how_many = Counter(_fold(label) for label in labels)
+    return {_fold(label): label for label in labels if _fold(label) and how_many[_fold(label)] == 1}
 
 
 def _contained(whole: str, folded: dict[str, str]) -> set[str]:
@@ -68,29 +87,35 @@ def _contained(whole: str, folded: dict[str, str]) -> set[str]:
     spans = {
         (m.start(), m.end(), fold) for fold in folded for m in re.finditer(rf"(?<!\w){re.escape(fold)}(?!\w)", whole)
     }
-    return {
-        fold
-        for start, end, fold in spans
-        if not any(s <= start and end <= e and (e - s) > (end - start) for s, e, _ in spans)
-    }
+    standing, reach = set(), 0
+    for _, end, fold in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if end > reach:
+            standing.add(fold)
+            reach = end
+    return standing
 
 
 def read_number(text: str) -> float | None:
     """The one number that `text` states, or None where it states none, or several of which none stands first.
 
-    "4/5" and "4 out of 5" state 4; "4,5" states 4.5; number words count where no digits stand.
+    "4/5" and "4 out of 5" state 4; "4,5" states 4.5; number words count where no digits stand; "3-4" and "3 or 4"
+    state none.
     """
-    answer = visible(text).strip()
-    if scored := _OUT_OF.findall(answer):
-        values = [_to_float(value) for value in scored]
-    else:
-        values = [_to_float(value) for value in _NUMBER.findall(answer)]
-        if not values:
-            values = [float(_NUMBER_WORDS[word.lower()]) for word in _NUMBER_WORD.findall(answer)]
+    answer = _plain(visible(text))
+    values = [_to_float(value) for value in _OUT_OF.findall(answer) or _NUMBER.findall(answer)]
     if len(set(values)) == 1:
         return values[0]
-    leading = _NUMBER.match(answer.lstrip(_EDGE.replace("-", "")))
-    return _to_float(leading.group()) if values and leading else None
+    opening = answer.lstrip(_EDGE.replace("-", ""))
+    leading = _NUMBER.match(opening)
+    return _to_float(leading.group()) if values and leading and not _RANGE.match(opening, leading.end()) else None
+
+
+def _plain(text: str) -> str:
+    """`text` without Markdown's emphasis, with one minus sign, and with digits for number words where none stand."""
+    plain = re.sub(r"[*_`]+", " ", text).replace("−", "-").strip()
+    if not re.search(r"\d", plain):
+        plain = _NUMBER_WORD.sub(lambda found: str(_NUMBER_WORDS[found.group().lower()]), plain)
+    return plain
 
 
 def _to_float(text: str) -> float:

@@ -22,7 +22,7 @@ class RatingTask:
     An INVALID answer counts as the farther end of the scale, in the gate and in MAE.
 
     Raises:
-        ConfigError: low is not below high.
+        ConfigError: low is not below high, or a setting is none of its values.
     """
 
     name: str
@@ -36,9 +36,21 @@ class RatingTask:
     kind: Literal["rating"] = "rating"
 
     def __post_init__(self) -> None:
+        for name in ("low", "high", "max_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                msg = f"task {self.name}: {name} is {value!r}; it must be a whole number"
+                raise ConfigError(msg)
         if self.low >= self.high:
             msg = f"task {self.name}: low ({self.low}) must be below high ({self.high})"
             raise ConfigError(msg)
+        if self.max_tokens < 1:
+            msg = f"task {self.name}: max_tokens is {self.max_tokens}; it must be at least 1"
+            raise ConfigError(msg)
+        for name, choices in (("metric", ("mae", "rmse", "exact")), ("halves", ("half_up", "reject"))):
+            if getattr(self, name) not in choices:
+                msg = f"task {self.name}: {name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                raise ConfigError(msg)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -79,15 +91,15 @@ class RatingTask:
         """−MAE, −RMSE or share exact."""
         if not n:
             return 0.0
-        return -math.sqrt(-total / n) if self.metric == "rmse" else total / n
+        return 0.0 - math.sqrt(-total / n) if self.metric == "rmse" else total / n
 
     def check_label(self, label: str) -> str:
         """The rating as canonical text ("5", "5.0" → "5"); DataError when it is not an integer on the scale."""
         try:
             value = float(label)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             value = math.nan
-        if value != value or value != int(value) or not self.low <= value <= self.high:
+        if not math.isfinite(value) or value != int(value) or not self.low <= value <= self.high:
             msg = f"rating {label!r} is not an integer from {self.low} to {self.high} (task {self.name})"
             raise DataError(msg)
         return str(int(value))

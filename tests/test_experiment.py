@@ -1,0 +1,331 @@
+"""Experiments: resumable to the byte, deaf to order and company, honest about what was not finished."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from personalink.config import RunConfig
+from personalink.errors import IncompleteRun, IntegrityError, ModelNotFound, Unauthorized, Unreachable, UsageError
+from personalink.experiment import Experiment
+from personalink.lm import ScriptedLM
+from personalink.lm.base import Completion, Request
+from personalink.lm.journal import Journal
+from personalink.running import Finished, arun, run
+from tests.people import LABELS, is_rewrite, people, random_script
+
+ROWS = {
+    "nopers": {"_target_": "personalink.contexts.NoPersonalization"},
+    "random_user_persona": {"_target_": "personalink.contexts.RandomUserPersona"},
+    "random_user_demos": {"_target_": "personalink.contexts.RandomUserDemonstrations", "k": 3},
+    "rag_1": {"_target_": "personalink.contexts.Retrieval", "k": 1},
+    "rag_5": {"_target_": "personalink.contexts.Retrieval", "k": 5},
+    "pag": {"_target_": "personalink.contexts.Draft"},
+    "rag_pag": {"_target_": "personalink.contexts.RetrievalWithDraft", "k": 5},
+    "personalink_r1": {"_target_": "personalink.contexts.PersonaLink", "depth": 1},
+    "personalink_r2": {"_target_": "personalink.contexts.PersonaLink", "depth": 2},
+    "personalink_r3": {"_target_": "personalink.contexts.PersonaLink", "depth": 3},
+    "oracle": {"_target_": "personalink.contexts.FullProfile"},
+}
+
+
+def write_records(path: Path, n: int = 6, m: int = 26, order: int = 1) -> Path:
+    """`n` made-up users as a records file, each with one query; `order` −1 turns the users around."""
+    data = people(n, m)
+    with path.open("w", encoding="utf-8") as file:
+        for user in data.users[::order]:
+            for item in user.history:
+                row = {"user": user.id, "id": item.id, "input": item.input, "label": item.label, "split": "history"}
+                file.write(json.dumps(row) + "\n")
+            for query in user.queries:
+                gold = data.gold(user.id, query.id)
+                row = {"user": user.id, "id": query.id, "input": query.input, "label": gold, "split": "query"}
+                file.write(json.dumps(row) + "\n")
+    return path
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A configuration over such a file."""
+    return {
+        "name": "made_up",
+        "task": {"kind": "label", "name": "compass", "instruction": "Say where it lies.", "labels": list(LABELS)},
+        "data": {"kind": "records", "path": str(folder / "people.jsonl")},
+        "lm": {"kind": "scripted"},
+        "context": ROWS,
+        "runs_dir": str(folder / "runs"),
+        "max_failed": 1.0,
+        **changes,
+    }
+
+
+def go(folder: Path, lm: ScriptedLM | None = None, **changes: Any) -> Finished:
+    return asyncio.run(arun(settings(folder, **changes), lm=lm or ScriptedLM(random_script(5))))
+
+
+def sealed(folder: Path) -> dict[str, bytes]:
+    """Every sealed file of the only run under a folder."""
+    (root,) = folder.glob("runs/made_up/*/sealed")
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_records(tmp_path / "people.jsonl")
+    return tmp_path
+
+
+def test_a_run_is_complete_and_a_finished_one_asks_nothing(folder: Path) -> None:
+    first = ScriptedLM(random_script(5))
+    finished = go(folder, first)
+    assert finished.trouble is None
+    assert finished.result.state == "complete"
+    assert finished.result.sent == len(first.requests) > 100
+    before = sealed(folder)
+    second = ScriptedLM(lambda request: pytest.fail("a finished run asked something"))
+    again = go(folder, second)
+    assert (again.result.sent, again.trouble) == (0, None)
+    assert sealed(folder) == before
+    assert again.scores.metrics == finished.scores.metrics
+
+
+def test_every_row_and_floor_is_scored(folder: Path) -> None:
+    scores = go(folder).scores
+    assert [*scores.metrics][:2] == ["Floor: majority label", "Floor: BM25-5 vote"]
+    assert [*scores.metrics][2:] == list(ROWS)
+    assert all(m["n"] == 6 for m in scores.metrics.values())
+    assert scores.selection is not None
+
+
+def test_no_identical_prompt_is_sent_twice(folder: Path) -> None:
+    lm = ScriptedLM(random_script(5))
+    go(folder, lm)
+    keys = [request.key("x") for request in lm.requests]
+    assert len(keys) == len(set(keys))
+
+
+def test_rejected_personas_are_answered_with_the_prompt_of_no_personalization(folder: Path) -> None:
+    def useless(request: Request) -> str:
+        return "I would rather not." if is_rewrite(request) else "north"
+
+    lm = ScriptedLM(useless)
+    finished = go(folder, lm, context={k: ROWS[k] for k in ("nopers", "personalink_r1", "personalink_r3")})
+    lines = [json.loads(line) for line in (finished.result.run.sealed / "predictions.jsonl").read_text().splitlines()]
+    by_row = {row: [{**p, "row": ""} for p in lines if p["row"] == row] for row in ROWS}
+    assert by_row["nopers"] == by_row["personalink_r1"] == by_row["personalink_r3"]
+    answers = [r for r in lm.requests if not is_rewrite(r) and "query0" in r.messages[1].content]
+    assert len(answers) == 6  # one prompt a user serves all three rows
+
+
+def test_order_and_concurrency_change_no_sealed_byte(tmp_path: Path) -> None:
+    results = []
+    for i, (order, concurrency, users) in enumerate(((1, 64, 64), (-1, 1, 1), (1, 3, 2))):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        write_records(folder / "people.jsonl", order=order)
+        lm = ScriptedLM(random_script(5), concurrency=concurrency, users_in_flight=users, latency_s=0.0005)
+        go(folder, lm)
+        files = sealed(folder)
+        for name in ("config.json", "manifest.json"):  # they hold path and digest of the file
+            files.pop(name)
+        results.append(files)
+    assert results[0] == results[2]
+    assert {n: sorted(b.splitlines()) for n, b in results[0].items()} == {
+        n: sorted(b.splitlines()) for n, b in results[1].items()
+    }
+
+
+def test_the_company_of_other_users_changes_no_persona(tmp_path: Path) -> None:
+    personas = []
+    for n in (4, 9):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        write_records(folder / "people.jsonl", n=n)
+        go(folder, context={"personalink_r3": ROWS["personalink_r3"]})
+        personas.append({k: v for k, v in sealed(folder).items() if k.startswith("personas/")})
+    assert personas[0].items() <= personas[1].items()
+    assert len(personas[0]) == 8
+
+
+def driver(folder: Path) -> list[str]:
+    """A program that runs the configuration with a slow scripted model, to be killed."""
+    code = (
+        "import sys; from pathlib import Path; from tests.test_experiment import settings\n"
+        "from tests.people import random_script; from personalink.lm import ScriptedLM; from personalink.running import run\n"
+        f"lm = ScriptedLM(random_script(5), latency_s=0.004, concurrency=4, users_in_flight=3)\n"
+        f"f = run(settings(Path({str(folder)!r})), lm=lm); print('SENT', f.result.sent)"
+    )
+    return [sys.executable, "-c", code]
+
+
+def test_twenty_kills_at_random_moments_leave_the_same_bytes(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for place in (whole, killed):
+        place.mkdir()
+        write_records(place / "people.jsonl")
+    (whole / "people.jsonl").unlink()
+    (whole / "people.jsonl").symlink_to(killed / "people.jsonl")
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    plain = subprocess.run(driver(whole), env=env, cwd=root, capture_output=True, text=True, check=True, timeout=120)
+    uninterrupted = int(plain.stdout.split()[-1])
+    draw, kills, paid = random.Random(20), 0, 0
+    for _ in range(200):
+        if kills == 20:
+            break
+        process = subprocess.Popen(driver(killed), env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        journal = next(iter(killed.glob("runs/made_up/*/log/journal")), None)
+        size = journal.stat().st_size if journal else 0
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:  # wait until it has got somewhere
+            journal = next(iter(killed.glob("runs/made_up/*/log/journal")), None)
+            if journal and journal.stat().st_size > size:
+                break
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.03))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        if process.returncode == 0:
+            break
+    assert kills >= 15, "the run was finished before it could be killed often enough"
+    last = subprocess.run(driver(killed), env=env, cwd=root, capture_output=True, text=True, check=True, timeout=120)
+    assert "SENT" in last.stdout
+    ours, theirs = sealed(killed), sealed(whole)
+    for files in (ours, theirs):
+        files["config.json"] = files["config.json"].replace(str(whole).encode(), str(killed).encode())
+    assert ours == theirs
+    with Journal(next(iter(killed.glob("runs/made_up/*/log/journal")))) as journal:
+        paid = len(journal)
+    assert paid == uninterrupted  # each answer is in the journal once; what was in flight at a kill was asked again
+
+
+def test_the_journal_is_whole_whatever_was_torn(folder: Path) -> None:
+    go(folder)
+    before = sealed(folder)
+    (journal,) = folder.glob("runs/made_up/*/log/journal")
+    status = journal.with_name("status.json")
+    raw = journal.read_bytes()
+    for cut in random.Random(3).sample(range(len(raw)), 5):
+        journal.write_bytes(raw[:cut])
+        status.unlink()
+        finished = go(folder)
+        assert finished.result.state == "complete"
+        assert sealed(folder) == before
+
+
+@pytest.mark.parametrize("error", [Unreachable("gone"), Unauthorized("no key"), ModelNotFound("no such model")])
+def test_a_model_that_goes_away_leaves_what_was_finished(folder: Path, error: Exception) -> None:
+    healthy = random_script(5)
+    count = {"n": 0}
+
+    def answer(request: Request) -> str | Completion | Exception:
+        count["n"] += 1
+        return error if count["n"] > 150 else healthy(request)
+
+    lm = ScriptedLM(answer, users_in_flight=1, concurrency=1)
+    finished = go(folder, lm)
+    assert finished.result.state == "incomplete"
+    assert isinstance(finished.trouble, type(error) if error.fatal else IncompleteRun)  # type: ignore[attr-defined]
+    assert "\n" not in str(finished.trouble)
+    done = 6 - len(finished.result.incomplete)
+    assert 0 < done < 6
+    assert finished.scores.metrics["nopers"]["n"] == done
+    assert len(lm.requests) < 170  # a dead model is not asked for every user
+    whole = go(folder)
+    assert whole.result.state == "complete"
+    alone = folder / "alone"
+    alone.mkdir()
+    (alone / "people.jsonl").symlink_to(folder / "people.jsonl")
+    go(alone)
+    ours, theirs = sealed(folder), sealed(alone)
+    del ours["config.json"], theirs["config.json"]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(("kind", "remedy"), [("empty", "chat template"), ("truncated", "max_tokens")])
+def test_answers_that_are_none_are_told_and_counted(folder: Path, kind: str, remedy: str) -> None:
+    lm = ScriptedLM(lambda request: Completion("" if kind == "empty" else "The place", kind))  # type: ignore[arg-type]
+    finished = go(folder, lm, max_failed=0.1)
+    assert isinstance(finished.trouble, IncompleteRun)
+    assert f"66 {kind}" in str(finished.trouble)
+    assert remedy in str(finished.trouble)
+    assert finished.scores.metrics["nopers"][f"n_{kind}"] == 6
+    assert (finished.result.run.sealed / "table.txt").exists()
+
+
+def test_unreadable_answers_are_counted_apart_and_are_no_failure(folder: Path) -> None:
+    finished = go(folder, ScriptedLM(lambda request: "somewhere"), max_failed=0.0)
+    assert finished.trouble is None
+    assert finished.scores.metrics["nopers"]["n_unreadable"] == 6
+
+
+def test_a_drain_seals_what_is_done_and_the_same_configuration_goes_on(folder: Path) -> None:
+    experiment: Experiment | None = None
+    healthy, count = random_script(5), {"n": 0}
+
+    def answer(request: Request) -> str | Completion:
+        count["n"] += 1
+        if count["n"] == 120:
+            assert experiment is not None
+            experiment.drain()
+        return healthy(request)
+
+    def started(made: Experiment) -> None:
+        nonlocal experiment
+        experiment = made
+
+    lm = ScriptedLM(answer, concurrency=4, users_in_flight=2)
+    finished = asyncio.run(arun(settings(folder), lm=lm, started=started))
+    assert finished.result.state == "interrupted"
+    assert finished.trouble is not None
+    assert finished.trouble.exit_code == 130
+    assert len(lm.requests) <= 120 + 4
+    rest = ScriptedLM(random_script(5))
+    assert go(folder, rest).result.state == "complete"
+    alone = ScriptedLM(random_script(5))
+    other = folder / "other"
+    other.mkdir()
+    write_records(other / "people.jsonl")
+    go(other, alone)
+    assert len(lm.requests) + len(rest.requests) == len(alone.requests)
+
+
+def test_a_second_process_is_refused(folder: Path) -> None:
+    path = RunConfig.from_mapping(settings(folder)).folder
+    with Journal(path / "log" / "journal"), pytest.raises(UsageError, match="another process is working"):
+        go(folder)
+
+
+def test_another_configurations_folder_is_refused_and_fresh_puts_the_old_run_aside(folder: Path) -> None:
+    finished = go(folder)
+    path = finished.result.run.path
+    changed = json.loads((path / "sealed" / "config.json").read_text())
+    (path / "sealed" / "config.json").write_text(json.dumps({**changed, "seed": 1}))
+    with pytest.raises(IntegrityError, match="differs in seed"):
+        go(folder)
+    again = go(folder, fresh=True)
+    assert again.result.sent > 0
+    assert path.with_name(f"{path.name}.old1").exists()
+
+
+def test_how_it_is_asked_does_not_change_which_run_it_is(folder: Path) -> None:
+    base = RunConfig.from_mapping(settings(folder))
+    same = RunConfig.from_mapping(settings(folder, lm={"kind": "scripted", "concurrency": 3, "retries": 9}))
+    other = RunConfig.from_mapping(settings(folder, seed=0))
+    assert base.folder == same.folder != other.folder
+
+
+def test_python_raises_the_trouble_of_a_run(folder: Path) -> None:
+    with pytest.raises(IncompleteRun):
+        run(settings(folder, max_failed=0.1), lm=ScriptedLM(lambda request: ""))
