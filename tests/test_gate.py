@@ -72,9 +72,9 @@ def test_ties_are_decided_by_arithmetic():
     assert Margin(0.3).accepts(before, score([1] * 3 + [0] * 7))
     assert not Margin(0.1).accepts(score([0] * 11), score([1] + [0] * 10))
     for n in range(1, 200):
-        for tenths in (1, 2, 3, 6, 7):
-            needed = -(-tenths * n // 10)
-            gate = Margin(tenths / 10)
+        for hundredths in (7, 10, 14, 28, 55, 70):  # 0.07 * 100 is 7.000000000000001
+            needed = -(-hundredths * n // 100)
+            gate = Margin(hundredths / 100)
             assert gate.accepts(score([0] * n), score([1] * needed + [0] * (n - needed)))
             assert not gate.accepts(score([0] * n), score([1] * (needed - 1) + [0] * (n - needed + 1)))
 
