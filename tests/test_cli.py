@@ -72,7 +72,13 @@ def test_the_absent_film_sample_is_said(here: Path, capsys: Any, monkeypatch: py
 
 def test_tables_in_every_format_and_personas(here: Path, capsys: Any) -> None:
     call(capsys, *QUICK)
-    for form, mark in (("text", "NoPers"), ("markdown", "| NoPers"), ("csv", "nopers"), ("latex", "\\toprule"), ("json", "{")):
+    for form, mark in (
+        ("text", "NoPers"),
+        ("markdown", "| NoPers"),
+        ("csv", "nopers"),
+        ("latex", "\\toprule"),
+        ("json", "{"),
+    ):
         code, out, _ = call(capsys, "table", "runs", "--format", form)
         assert code == 0
         assert mark in out
@@ -83,7 +89,9 @@ def test_tables_in_every_format_and_personas(here: Path, capsys: Any) -> None:
     assert "pass 1:" in call(capsys, "personas", "runs", "--user", user)[1]
     assert "pass 1 → 2" in call(capsys, "personas", "runs", "--user", user, "--diff", "1:2")[1]
     assert json.loads(call(capsys, "personas", "runs", "--user", user, "--format", "json")[1])["version"] == 1
-    assert call(capsys, "personas", "runs", "--user", user, "-r", "1", "--format", "markdown")[1].startswith("# Persona")
+    assert call(capsys, "personas", "runs", "--user", user, "-r", "1", "--format", "markdown")[1].startswith(
+        "# Persona"
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,9 @@ def test_tables_in_every_format_and_personas(here: Path, capsys: Any) -> None:
         (("predict", "--lm", "scripted", "  "), "nothing to answer"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_exit_2(here: Path, capsys: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_what_is_wrong_is_one_line_and_exit_2(
+    here: Path, capsys: Any, arguments: tuple[str, ...], message: str
+) -> None:
     code, out, err = call(capsys, *arguments)
     assert code == 2, err
     assert len(err.strip().splitlines()) == 1, err
@@ -175,7 +185,7 @@ def test_an_endpoint_that_cannot_be_asked(
 def test_an_endpoint_that_fails_half_way_ends_in_one_line_and_keeps_what_was_done(
     here: Path, capsys: Any, fault: Any, message: str
 ) -> None:
-    faults = {i: fault for i in range(3, 500)}
+    faults = dict.fromkeys(range(3, 500), fault)
     with Double(answer=lambda body: "politics", faults=faults) as server:
         code, out, err = call(
             capsys, "run", "lm=endpoint", f"lm.base_url={server.url}", "data.n_users=6", "context=[nopers]",
@@ -225,14 +235,18 @@ def test_groups_of_ones_own(here: Path, capsys: Any) -> None:
         "# @package context.last_items\n_target_: tests.test_contexts.LastItems\nk: 2\n"
     )
     code, out, err = call(
-        capsys, "run", "--config-dir", str(here / "mine"), "lm=scripted", "data.n_users=2", "context=[nopers,last_items]"
+        capsys,
+        "run",
+        "--config-dir",
+        str(here / "mine"),
+        "lm=scripted",
+        "data.n_users=2",
+        "context=[nopers,last_items]",
     )
     assert code == 0, err
     assert "last_items" in out
     (here / "mine" / "context" / "last_items.yaml").write_text("_target_: tests.test_contexts.LastItems\n")
-    code, _, err = call(
-        capsys, "run", "--config-dir", str(here / "mine"), "lm=scripted", "context=[nopers,last_items]"
-    )
+    code, _, err = call(capsys, "run", "--config-dir", str(here / "mine"), "lm=scripted", "context=[nopers,last_items]")
     assert code == 2
     assert "@package" in err
 
@@ -252,7 +266,9 @@ def test_ctrl_c_drains_says_the_command_and_goes_on(here: Path) -> None:
             "lm.users_in_flight=2", "data.n_users=12", contexts, "max_failed=1.0",
         ]  # fmt: skip
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, cwd=here, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, cwd=here, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 60
         while len(server.bodies) < 60 and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -50,7 +50,9 @@ def tools(window: int | None = None, donor: User | None = DONOR, script=None) ->
 def products(user: User, bench: Tools, *contexts: Context, of_donor: bool = False) -> Products:
     async def made() -> Products:
         own = {c.key: await c.prepare(user, Products({}, {}), bench) for c in contexts}
-        lent = {c.key: await c.prepare(bench.donor(user), Products({}, {}), bench) for c in contexts} if of_donor else {}
+        lent = (
+            {c.key: await c.prepare(bench.donor(user), Products({}, {}), bench) for c in contexts} if of_donor else {}
+        )
         return Products(own, lent)
 
     return asyncio.run(made())

@@ -25,7 +25,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_what_it_must_and_no_film_ratings(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for wanted in ("personalink/conf/config.yaml", "personalink/conf/experiment/quickstart.yaml", "personalink/py.typed"):
+    for wanted in (
+        "personalink/conf/config.yaml",
+        "personalink/conf/experiment/quickstart.yaml",
+        "personalink/py.typed",
+    ):
         assert wanted in names
     assert any(name.startswith("personalink/data/samples/news") for name in names)
     groups = {str(p.relative_to(ROOT)) for p in (ROOT / "conf").rglob("*.yaml")}

@@ -112,5 +112,3 @@ def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal") as journal:
         journal.put(digest(1), Completion("half \ud83d emoji"), [])
         assert journal.get(digest(1)) == Completion("half ? emoji")
-
-
