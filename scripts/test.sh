@@ -6,4 +6,4 @@
 ruff check .
 ruff format --check .
 mypy
-python -m pytest "$@"
+python -m pytest --cov --cov-report=term:skip-covered "$@"

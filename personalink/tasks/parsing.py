@@ -23,6 +23,11 @@ _OUT_OF = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
+_ALONE = re.compile(
+    r"[^\w-]*(?:(?:the\s+)?(?:rating|score)\b[^\w-]*(?:is\b[^\w-]*)?)?(-?\d+(?:[.,]\d+)?)\s*(?:stars?|points?)?\W*",
+    re.IGNORECASE,
+)
+_SHORT = 80  # characters of an answer that is a number and no sentence
 _RANGE = re.compile(r"\s*(?:[-–—~]|to\b|or\b|and\b)\s*\d", re.IGNORECASE)
 _NUMBER_WORDS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
                  "nine": 9, "ten": 10}  # fmt: skip
@@ -95,19 +100,25 @@ def _contained(whole: str, folded: dict[str, str]) -> set[str]:
     return standing
 
 
-def read_number(text: str) -> float | None:
+def read_number(text: str, low: int, high: int) -> float | None:
     """The one number that `text` states, or None where it states none, or several of which none stands first.
 
     "4/5" and "4 out of 5" state 4; "4,5" states 4.5; number words count where no digits stand; "3-4" and "3 or 4"
-    state none.
+    state none. A number alone, or out of a total, may lie beyond [low, high]; among other words only one that rounds
+    into it counts, since a film's year is no rating.
     """
     answer = _plain(visible(text))
-    values = [_to_float(value) for value in _OUT_OF.findall(answer) or _NUMBER.findall(answer)]
+    stated = [_to_float(value) for value in _OUT_OF.findall(answer)]
+    if not stated and len(answer) <= _SHORT and (alone := _ALONE.fullmatch(answer)):
+        return _to_float(alone.group(1))
+    values = stated or [v for v in map(_to_float, _NUMBER.findall(answer)) if low <= v + 0.5 < high + 1]
     if len(set(values)) == 1:
         return values[0]
     opening = answer.lstrip(_EDGE.replace("-", ""))
     leading = _NUMBER.match(opening)
-    return _to_float(leading.group()) if values and leading and not _RANGE.match(opening, leading.end()) else None
+    if leading and _to_float(leading.group()) in values and not _RANGE.match(opening, leading.end()):
+        return _to_float(leading.group())
+    return None
 
 
 def _plain(text: str) -> str:
@@ -136,7 +147,7 @@ def read_rating(text: str, low: int, high: int, *, halves: str = "half_up") -> R
         high: the highest; numbers beyond either end are clamped, which `how` tells.
         halves: "half_up" rounds a fraction; "reject" makes it INVALID.
     """
-    value = read_number(text)
+    value = read_number(text, low, high)
     if value is None or abs(value) > 1e9:
         return INVALID
     whole = half_up(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -47,10 +46,8 @@ async def test_an_outage_is_given_up_for_all_after_a_while() -> None:
     with Double() as double:
         lm = client(double, retries=3, down_timeout_s=0.15, backoff_s=0.02)
         await lm.start()
-    began = time.monotonic()
     told = await asyncio.gather(*(lm.complete(ask(str(i))) for i in range(100)), return_exceptions=True)
     assert all(isinstance(t, Unreachable) for t in told)
-    assert time.monotonic() - began < 5
     assert lm.requests_sent <= 1  # the connection kept alive, at most
     before = lm.retries_made
     with pytest.raises(Unreachable):

@@ -1,7 +1,5 @@
 """Reading answers: golden tables, and no text that raises or leaves the label space."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,7 +152,7 @@ def test_no_text_raises_or_leaves_the_label_space(text):
         assert reading == read_label(text, labels)
     reading = read_rating(text, 1, 5)
     assert reading.label in {"1", "2", "3", "4", "5"} or reading == INVALID
-    read_number(text)
+    read_number(text, 1, 5)
 
 
 @settings(max_examples=100, deadline=None)
@@ -211,6 +209,12 @@ def test_what_is_near_is_nearest(text):
         ("0.5", "1", "rounded"),
         ("4.5/5", "5", "rounded"),
         ("3.4999", "3", "rounded"),
+        ("Film: Interstellar (2014) — genres: Sci-Fi", None, "none"),
+        ("Film: Heat (1995)\nRating: 4", "4", "number"),
+        ("1994 was the year; 3 or 4", None, "none"),
+        ("Rating: 10", "5", "clamped"),
+        ("The score is 0.", "1", "clamped"),
+        ("I would say 10", None, "none"),
         ("0.4", "1", "clamped"),
         ("0", "1", "clamped"),
         ("10", "5", "clamped"),
@@ -269,7 +273,6 @@ def test_halves_go_up_and_never_to_the_even():
 def test_every_integer_is_clamped_to_any_scale(value, low, width):
     high = low + width
     assert read_rating(str(value), low, high).label == str(min(max(value, low), high))
-    assert read_number(f"{value}.5") == (value + 0.5 if value > 0 else read_number(f"{value}.5"))
 
 
 def test_thinking_is_not_an_answer():
@@ -285,8 +288,7 @@ def test_thinking_is_not_an_answer():
      "1" * 50_000 + "a", "</think" * 8000, "4.5," * 10_000, "*_`" * 20_000, "five " * 10_000],
     ids=lambda text: text[:8],
 )  # fmt: skip
-def test_long_answers_take_no_time(text):
-    start = time.perf_counter()
-    read_rating(text, 1, 5)
-    read_label(text, NEWS)
-    assert time.perf_counter() - start < 2
+def test_long_answers_are_read_too(text):
+    """Each of these made an earlier parser quadratic; this would be seen as a suite that does not end."""
+    assert read_rating(text, 1, 5).label in {None, *"12345"}
+    assert read_label(text, NEWS).label in {None, *NEWS}
