@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from personalink.agent import Agent, Answer
-from personalink.brief import Brief, Mistake, Rejected, draw_sample, fit_mistakes
+from personalink.agent import Agent
+from personalink.brief import Brief, Rejected, draw_sample, fit_mistakes
 from personalink.data.leaks import check_user
 from personalink.data.types import Item, User
 from personalink.errors import ConfigError, PromptTooLong
@@ -26,6 +26,7 @@ from personalink.rewrite import JsonRewriter, Proposal, Rewriter, quotes_slice
 from personalink.slicing import MIN_HISTORY, HoldoutSlicer, Slicer, Split
 from personalink.tasks.base import GateMetric, Task
 from personalink.tasks.rating import RatingTask
+from personalink.trial import Trial, hopeless, waves
 
 T = TypeVar("T")
 
@@ -45,6 +46,8 @@ class OptimizerConfig:
         quote_words: a candidate that copies this many words in a row of a slice item is rejected; 0 switches it off.
         rewrite_tokens: room for the reply. constrain_rewrite: ask the server to enforce the schema.
         gate_metric: what the gate counts on ratings: "mae", "rmse" or "exact"; None leaves it to the task.
+        race: ask for the incumbent's errors first and stop where the gate can no longer accept; False scores every
+            candidate in full, for the record. Both keep the same personas.
         caps: the persona's bounds.
     """
 
@@ -68,6 +71,7 @@ class OptimizerConfig:
     gate_metric: GateMetric | None = None
     rewrite_tokens: int = 512
     constrain_rewrite: bool = True
+    race: bool = True
     caps: Caps = field(default_factory=Caps)
 
     def __post_init__(self) -> None:
@@ -95,20 +99,6 @@ class OptimizerConfig:
     def slicer(self) -> Slicer:
         """The slicer of these settings."""
         return HoldoutSlicer(self.slice_by, self.holdout, self.audit, self.audit_from, self.pool)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A persona with the agent's answers on the slice."""
-
-    persona: PersonaState
-    answers: tuple[Answer, ...]
-    score: SliceScore
-
-    def mistakes(self, items: Sequence[Item]) -> tuple[Mistake, ...]:
-        """The items answered otherwise than the user's label, in the slice's order."""
-        pairs = zip(items, self.answers, strict=True)
-        return tuple(Mistake(i, a.reading.label) for i, a in pairs if a.reading.label != i.label)
 
 
 class Optimizer:
@@ -157,7 +147,7 @@ class Optimizer:
         split = self.slicer.split(user, self.seed)
         empty = PersonaState.empty(self.agent.gateway.counter, self.config.caps)
         first = kept = await self._evaluate(user, empty, split.slice, "evaluate", 0)
-        tried = {kept.persona.render(): kept}
+        tried = {empty.render(): first}
         rejected: Rejected | None = None
         passes: list[Pass] = []
         for depth in range(1, self.config.depth + 1):
@@ -166,11 +156,11 @@ class Optimizer:
                 continue
             brief = self._brief(user, split, kept, rejected, depth)
             proposal = await self._propose(user, brief, split)
-            trial, reason = await self._try(user, proposal, split, tried, kept, depth)
-            accepted = trial is not None and self.gate.accepts(kept.score, trial.score)
-            new = trial if accepted and trial is not None else kept
-            passes.append(_pass(depth, kept, new, proposal, trial, reason, accepted, split))
-            rejected = None if accepted else self._feedback(passes[-1], trial, split)
+            trial, reason, asked = await self._try(user, proposal, split, tried, kept, depth)
+            better = trial is not None and trial.complete and self.gate.accepts(kept.score, trial.score)
+            new = trial if better and trial is not None else kept
+            passes.append(_pass(depth, kept, new, proposal, trial, reason, 1 + asked))
+            rejected = None if better else self._feedback(passes[-1], kept, trial)
             kept = new
         audit = await self._audit(user, split, [first.persona, *(p.persona for p in passes)])
         return Refinement(
@@ -199,7 +189,7 @@ class Optimizer:
         """Why a pass would change nothing; "" when there is work."""
         if not split.slice:
             return "history too short"
-        if self.config.skip_if_no_errors and not kept.mistakes(split.slice):
+        if self.config.skip_if_no_errors and not kept.mistakes():
             return "converged: no errors on the slice"
         if passes and passes[-1].reason in (_SAME, _FIXED):
             return _FIXED
@@ -216,7 +206,7 @@ class Optimizer:
             sample = tuple(item for item in split.pool if item.id in exemplars)
         else:
             sample = draw_sample(split.pool, user.id, self.seed, sample_budget, config.item_tokens, count)
-        mistakes = kept.mistakes(split.slice) if sees != "profile" else ()
+        mistakes = kept.mistakes() if sees != "profile" else ()
         shown, left_out = fit_mistakes(mistakes, mistake_budget, config.item_tokens, count)
         if rejected is not None:
             still, _ = fit_mistakes(rejected.mistakes, mistake_budget, config.item_tokens, count)
@@ -254,33 +244,54 @@ class Optimizer:
 
     async def _try(
         self, user: User, proposal: Proposal, split: Split, tried: dict[str, Trial], kept: Trial, depth: int
-    ) -> tuple[Trial | None, str]:
-        """Score a proposal unless its text was scored before; the trial and, when there is none, why."""
+    ) -> tuple[Trial | None, str, int]:
+        """Race a proposal against the incumbent; the trial, why there is none or no news of it, and the calls made."""
         if proposal.persona is None:
-            return None, proposal.reason
+            return None, proposal.reason, 0
         text = proposal.persona.render()
         if text == kept.persona.render():
-            return None, _SAME
-        if text in tried:
-            return tried[text], "tried before"
-        tried[text] = await self._evaluate(user, proposal.persona, split.slice, "evaluate", depth)
-        return tried[text], ""
+            return None, _SAME, 0
+        known = text in tried
+        trial = tried.setdefault(text, Trial(proposal.persona, split.slice, self.task))
+        asked = await self._race(user, kept, trial, depth)
+        return trial, "tried before" if known else "", asked
+
+    async def _race(self, user: User, kept: Trial, trial: Trial, depth: int) -> int:
+        """Ask what the incumbent got wrong first, and the rest only while the gate could still accept.
+
+        It stops early only to reject: an accepted candidate is always scored in full, since its errors feed the next
+        rewrite. Returns the number of answers asked for.
+        """
+        asked = 0
+        for wave in waves(kept, trial, race=self.config.race):
+            if self.config.race and hopeless(self.gate, kept, trial):
+                break
+            await self._ask(user, trial, wave, Bill(user.id, "evaluate", depth))
+            asked += len(wave)
+        return asked
+
+    async def _ask(self, user: User, trial: Trial, places: Sequence[int], bill: Bill) -> None:
+        """Ask the agent behind a persona; the items go out together, in order."""
+        context = trial.persona.render()
+        answers = await asyncio.gather(*(self.agent.answer(context, trial.items[i].input, bill) for i in places))
+        trial.answers.update(zip(places, answers, strict=True))
 
     async def _evaluate(
         self, user: User, persona: PersonaState, items: Sequence[Item], phase: str, depth: int
     ) -> Trial:
-        """Ask the agent about every item behind a persona; a user's items go out together, in order."""
-        context, task = persona.render(), self.task
-        bill = Bill(user.id, phase, depth)
-        answers = await asyncio.gather(*(self.agent.answer(context, item.input, bill) for item in items))
-        points = tuple(task.points(a.reading, i.label) for a, i in zip(answers, items, strict=True))
-        return Trial(persona, tuple(answers), SliceScore(points, task.slice_value(sum(points), len(points))))
+        """A complete trial."""
+        trial = Trial(persona, items, self.task)
+        await self._ask(user, trial, range(len(items)), Bill(user.id, phase, depth))
+        return trial
 
-    def _feedback(self, refused: Pass, trial: Trial | None, split: Split) -> Rejected | None:
-        """What the next rewrite is told of a candidate that was refused."""
+    def _feedback(self, refused: Pass, kept: Trial, trial: Trial | None) -> Rejected | None:
+        """What the next rewrite is told of a refused candidate: which of the incumbent's errors stayed wrong.
+
+        Only those, since they are known whether or not the race was cut short: racing changes no later prompt.
+        """
         if self.config.after_rejection != "feedback":
             return None
-        still = trial.mistakes(split.slice) if trial else ()
+        still = trial.mistakes(kept.wrong_places()) if trial else ()
         return Rejected(refused.reason, refused.candidate if trial else None, still)
 
     async def _audit(self, user: User, split: Split, personas: Sequence[PersonaState]) -> tuple[SliceScore, ...]:
@@ -304,29 +315,22 @@ def _idle_pass(depth: int, kept: Trial, reason: str) -> Pass:
 
 
 def _pass(
-    depth: int,
-    kept: Trial,
-    new: Trial,
-    proposal: Proposal,
-    trial: Trial | None,
-    reason: str,
-    accepted: bool,
-    split: Split,
+    depth: int, kept: Trial, new: Trial, proposal: Proposal, trial: Trial | None, reason: str, calls: int
 ) -> Pass:
     """The record of a pass that made a call."""
-    asked = trial is not None and not reason
-    why = reason or ("accepted" if accepted else "not better on the slice")
+    accepted = new is not kept
     return Pass(
         depth=depth,
         before=kept.score,
         after=new.score,
-        trial=trial.score if trial else None,
+        trial=trial.score if trial and trial.complete else None,
+        at_best=trial.score.value if trial and not trial.complete else None,
         accepted=accepted,
-        reason=why,
+        reason=reason or ("accepted" if accepted else "not better on the slice"),
         candidate=proposal.persona,
         persona=new.persona,
-        errors=tuple(m.item.id for m in kept.mistakes(split.slice)),
-        unreadable=sum(a.reading.label is None for a in trial.answers) if trial else 0,
-        calls=1 + (len(split.slice) if asked else 0),
+        errors=tuple(m.item.id for m in kept.mistakes()),
+        unreadable=sum(a.reading.label is None for a in trial.answers.values()) if trial else 0,
+        calls=calls,
         notes=proposal.notes,
     )

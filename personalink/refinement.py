@@ -22,7 +22,8 @@ class Pass:
     Attributes:
         depth: the round, from 1.
         before, after: slice score of the persona kept before and after this round.
-        trial: the candidate's score; None when it was not evaluated.
+        trial: the candidate's score; None when it was not evaluated in full.
+        at_best: what the candidate could have reached at best when the race was cut short; None otherwise.
         accepted: whether the candidate was kept. reason: why or why not, in words.
         candidate: what was proposed; None when there was nothing usable.
         persona: the persona kept after this round.
@@ -41,6 +42,7 @@ class Pass:
     candidate: PersonaState | None
     persona: PersonaState
     errors: tuple[str, ...] = ()
+    at_best: float | None = None
     unreadable: int = 0
     calls: int = 0
     notes: tuple[str, ...] = ()
@@ -153,6 +155,7 @@ def _pass(p: Pass) -> dict[str, Any]:
         "before": _score(p.before),
         "after": _score(p.after),
         "trial": _score(p.trial) if p.trial else None,
+        "at_best": p.at_best,
         "accepted": p.accepted,
         "reason": p.reason,
         "candidate": to_dict(p.candidate) if p.candidate else None,
@@ -170,6 +173,7 @@ def _read_pass(data: Mapping[str, Any]) -> Pass:
         before=_read_score(data["before"]),
         after=_read_score(data["after"]),
         trial=_read_score(data["trial"]) if data["trial"] else None,
+        at_best=data["at_best"],
         accepted=data["accepted"],
         reason=data["reason"],
         candidate=from_dict(data["candidate"]) if data["candidate"] else None,

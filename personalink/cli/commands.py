@@ -99,6 +99,8 @@ def _story(one: Refinement, depth: int) -> str:
     lines = [_summary_line(one), ""]
     for p in one.passes:
         trial = f"candidate {p.trial.value:.3f}" if p.trial else "no candidate scored"
+        if p.at_best is not None:
+            trial = f"candidate at best {p.at_best:.3f}"
         mark = "kept" if p.accepted else "refused"
         lines.append(f"pass {p.depth}: {mark} ({p.reason}); slice {p.score_before:.3f}, {trial}; {p.calls} calls")
         lines += [f"  · {note}" for note in p.notes]

@@ -97,6 +97,11 @@ class Task(Protocol):
         """What one answer adds to the slice score: an integer, higher is better, so that ties are decided exactly."""
         ...
 
+    @property
+    def best_points(self) -> int:
+        """The most points that one answer can have."""
+        ...
+
     def slice_value(self, total: int, n: int) -> float:
         """The slice score in the metric's own unit (higher is better): share right, −MAE or −RMSE. 0.0 for n = 0."""
         ...

@@ -74,6 +74,11 @@ class LabelTask:
         """1 for the gold label, else 0."""
         return int(reading.label == gold)
 
+    @property
+    def best_points(self) -> int:
+        """Points of a right answer."""
+        return 1
+
     def slice_value(self, total: int, n: int) -> float:
         """Share answered right, in [0, 1]."""
         return total / n if n else 0.0

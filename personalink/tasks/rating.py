@@ -87,6 +87,11 @@ class RatingTask:
         error = self.error(reading, gold)
         return -error if self.metric == "mae" else -error * error
 
+    @property
+    def best_points(self) -> int:
+        """Points of an exact answer."""
+        return 1 if self.metric == "exact" else 0
+
     def slice_value(self, total: int, n: int) -> float:
         """−MAE, −RMSE or share exact."""
         if not n:
