@@ -82,6 +82,26 @@ class LMConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardConfig:
+    """Which part of the users this run does: those whose id hashes to `index` among `count`.
+
+    Every shard keeps the whole manifest, so that `personalink merge` can prove that together they are complete.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.index < self.count:
+            msg = f"shard.index is {self.index} of shard.count {self.count}; it must be from 0 to count − 1"
+            raise ConfigError(msg)
+
+    def holds(self, user: str) -> bool:
+        """Whether a user is in this shard: by a stable hash of the id alone."""
+        return int(digest(user)[:15], 16) % self.count == self.index
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """One experiment.
 
@@ -90,6 +110,7 @@ class RunConfig:
         task: settings of the task (see `tasks.task_from`). context: row name → context settings with `_target_`.
         rows: order of the rows in the table; those of `context` by default.
         rewriter: another model for drafts and rewrites; None for the agent's own.
+        shard: which part of the users this run does.
         seed: of every random choice. constrain: what the server is asked to allow (see `agent.Agent`).
         max_failed: largest share of answers that may be empty, refused, cut off or too long before the run is called
             incomplete (exit 4); in [0, 1].
@@ -105,6 +126,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: tuple[str, ...] = ()
+    shard: ShardConfig = field(default_factory=ShardConfig)
     seed: int = 12345
     constrain: Constrain = "none"
     max_failed: float = 0.1

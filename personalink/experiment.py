@@ -21,15 +21,16 @@ from personalink.contexts.base import Context, Placed, Product, Products, Tools
 from personalink.contexts.persona import Refine
 from personalink.data import Dataset, User, find_lamp, load_lamp, load_records, load_sample, make_manifest
 from personalink.data.types import Query
-from personalink.errors import ConfigError, DataError, Interrupted, PersonalinkError
+from personalink.errors import ConfigError, DataError, Interrupted, LMError, PersonalinkError
 from personalink.fleet import Done, each_user
 from personalink.floors import floors_for
-from personalink.lm import LM, connect
+from personalink.lm import LM, ScriptedLM, connect
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill
 from personalink.optimizer import Optimizer
 from personalink.persona_io import to_json, to_markdown
+from personalink.plan import Plan, make_plan
 from personalink.predictions import Prediction
 from personalink.progress import Progress
 from personalink.refinement import Refinement
@@ -149,7 +150,8 @@ class Experiment:
             min_history=config.data.min_history,
             max_history=config.data.max_history,
         )
-        self.users = self.manifest.select(self.dataset)
+        self.everyone = self.manifest.select(self.dataset)
+        self.users = [user for user in self.everyone if config.shard.holds(user.id)]
         self.run_dir = RunDir(config.folder)
         self._lm = lm or make_lm(config.lm, self.task)
         self._rewriter = rewriter or (make_lm(config.rewriter, self.task) if config.rewriter else None)
@@ -182,6 +184,19 @@ class Experiment:
                 if self._rewriter:
                     await self._rewriter.aclose()
 
+    async def plan(self) -> tuple[Plan, str]:
+        """What the run will take, and a remark where the model could not be reached for its window and counter."""
+        lm, remark = self._lm, ""
+        try:
+            await self._lm.start()
+        except LMError as error:
+            lm = ScriptedLM(lambda request: "", window=self.config.lm.window)
+            remark = f"the model was not reached ({error}); tokens are estimated"
+        try:
+            return make_plan(self.users, self.rows, self._tools(Gateway(lm), None)), remark
+        finally:
+            await self._lm.aclose()
+
     async def _connect(self, journal: Journal) -> Tools:
         await self._lm.start()
         gateway = Gateway(self._lm, journal)
@@ -194,9 +209,12 @@ class Experiment:
             self._gateways.append(rewriting)
             facts["rewriter"] = self._rewriter.describe()
         self.run_dir.note_attempt(facts)
+        return self._tools(gateway, rewriting)
+
+    def _tools(self, gateway: Gateway, rewriting: Gateway | None) -> Tools:
         agent = Agent(self.task, gateway, constrain=self.config.constrain, seed=self.config.seed)
         optimizer = Optimizer(agent, self.config.optimizer, rewriting=rewriting, seed=self.config.seed)
-        by_id = {user.id: user for user in self.users}
+        by_id = {user.id: user for user in self.everyone}
         donors = {e.user: by_id.get(e.donor) if e.donor is not None else None for e in self.manifest.entries}
         return Tools(agent, optimizer, lambda user: donors.get(user.id), self.config.seed)
 

@@ -1,4 +1,4 @@
-"""The command line: `personalink run | table | personas | predict | doctor`.
+"""The command line: `personalink run | plan | merge | table | personas | predict | doctor`.
 
 Data goes to stdout, progress and messages to stderr. What a user gets wrong is one line and the exit code of its
 error (see `errors`). Hydra is loaded by `run` alone.
@@ -15,7 +15,7 @@ from personalink import __version__
 from personalink.errors import PersonalinkError
 
 EPILOG = """
-run takes Hydra's own words: groups (experiment=lamp2 task=lamp3 lm=vllm context=[nopers,rag_5]), settings
+run and plan take Hydra's own words: groups (experiment=lamp2 task=lamp3 lm=vllm context=[nopers,rag_5]), settings
 (seed=0 data.n_users=8), -m for sweeps, --cfg job to see the configuration, --config-dir for groups of your own.
 
   personalink run experiment=quickstart
@@ -36,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"personalink {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("run", help="run an experiment, or go on with one", add_help=False)
+    commands.add_parser("plan", help="least and most calls, tokens, and prompts that will not fit; sends nothing")
+    merge = commands.add_parser("merge", help="join the shards of an experiment and prove that they are complete")
+    merge.add_argument("runs", nargs="+", help="the shards' directories, or the folder that holds them")
 
     table = commands.add_parser("table", help="score a run again from its files, without a model")
     table.add_argument("run", help="the run's directory")
@@ -72,10 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments[:1] == ["run"]:
-            from personalink.cli.run import run
+        if arguments[:1] in (["run"], ["plan"]):
+            from personalink.cli.run import plan, run
 
-            return run(arguments[1:])
+            return (run if arguments[0] == "run" else plan)(arguments[1:])
         from personalink.cli import commands
 
         options = parser().parse_args(arguments)

@@ -37,6 +37,21 @@ def table(options: argparse.Namespace) -> int:
     return 0
 
 
+def merge(options: argparse.Namespace) -> int:
+    """`personalink merge RUN… | FOLDER`."""
+    from personalink.merge import find_shards
+    from personalink.merge import merge as joined
+    from personalink.report.results import score_run
+
+    given = options.runs
+    target = joined(find_shards(given[0]) if len(given) == 1 else [find_run(path) for path in given])
+    scores = score_run(target)
+    scores.seal(target)
+    _out(scores.results.as_text())
+    _out(f"\nrun: {target.path}")
+    return 0
+
+
 def refinements(run: RunDir) -> dict[str, Refinement]:
     """Every refinement of a run by user.
 

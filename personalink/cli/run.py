@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,25 @@ def conf_dir() -> Path:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Compose and run one job, or a sweep with `-m`; the worst exit code of the jobs.
+    """`personalink run`: one job, or a sweep with `-m`; the worst exit code of the jobs."""
+    return _compose(arguments, lambda config: _job(config, arguments))
+
+
+def plan(arguments: Sequence[str]) -> int:
+    """`personalink plan`: what the same words would take under `run`; nothing is sent."""
+    return _compose(arguments, _plan)
+
+
+def _plan(config: RunConfig) -> int:
+    made, remark = asyncio.run(Experiment(config).plan())
+    print(made.as_text())  # noqa: T201
+    if remark:
+        print(f"personalink: {remark}", file=sys.stderr)  # noqa: T201
+    return 0
+
+
+def _compose(arguments: Sequence[str], work: Callable[[RunConfig], int]) -> int:
+    """Let Hydra compose each job's configuration and do the work; the worst exit code.
 
     Raises:
         ConfigError: Hydra could not compose the configuration.
@@ -47,13 +65,13 @@ def run(arguments: Sequence[str]) -> int:
     def job(config: Any) -> None:
         try:
             values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            codes.append(_job(values, arguments))
+            codes.append(work(_run_config(values)))
         except OmegaConfBaseException as error:
             codes.append(_told(ConfigError(_one_line(error))))
         except PersonalinkError as error:
             codes.append(_told(error))
 
-    before, sys.argv = sys.argv, ["personalink run", *arguments]
+    before, sys.argv = sys.argv, ["personalink", *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would otherwise print and exit by itself; we say it in one line
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
@@ -79,12 +97,15 @@ def _one_line(error: Exception) -> str:
     return text
 
 
-def _job(values: Any, arguments: Sequence[str]) -> int:
-    """One composed configuration, run to its end; its exit code."""
+def _run_config(values: Any) -> RunConfig:
     if not isinstance(values, Mapping):
         msg = "the composed configuration is no group of settings"
         raise ConfigError(msg)
-    config = RunConfig.from_mapping({key: value for key, value in values.items() if key != "hydra"})
+    return RunConfig.from_mapping({key: value for key, value in values.items() if key != "hydra"})
+
+
+def _job(config: RunConfig, arguments: Sequence[str]) -> int:
+    """One run to its end; its exit code."""
     finished = asyncio.run(_with_signals(config))
     print(finished.scores.results.as_text())  # noqa: T201
     if finished.scores.selection is not None:

@@ -98,6 +98,13 @@ class Context:
         """The text before this query. Pure: the same arguments give the same text, and nothing is called."""
         raise NotImplementedError
 
+    def calls(self, user: User, tools: Tools) -> tuple[int, int] | None:
+        """Least and most model calls of `prepare` for a user, for the plan; None when that cannot be told.
+
+        The slice's answers behind the empty persona are not in it: the plan counts them once for all contexts.
+        """
+        return (0, 0) if type(self).prepare is Context.prepare else None
+
     @property
     def key(self) -> str:
         """Digest of class and configuration: equal contexts share a product."""

@@ -30,6 +30,10 @@ class Draft(Context):
         persona = to_dict(proposal.persona) if proposal.persona else None
         return {"persona": persona, "reason": proposal.reason, "notes": list(proposal.notes)}
 
+    def calls(self, user: User, tools: Tools) -> tuple[int, int]:
+        """One; the loop's first pass then asks the same, and it is sent once."""
+        return (1, 1)
+
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:
         """The draft's render."""
         persona = _persona(products[self])
@@ -79,6 +83,15 @@ class Refine(Context):
     async def prepare(self, user: User, products: Products, tools: Tools) -> Product:
         """Run the loop."""
         return (await tools.optimizer.refine(user)).as_dict()
+
+    def calls(self, user: User, tools: Tools) -> tuple[int, int]:
+        """From a slice without errors to a full evaluation of every pass, with the audit of every persona."""
+        split = tools.optimizer.slicer.split(user, tools.optimizer.seed)
+        config = tools.optimizer.config
+        if not split.slice:
+            return (0, 0)
+        least = 0 if config.skip_if_no_errors or not config.depth else 1
+        return least, config.depth * (1 + len(split.slice) + len(split.audit))
 
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:
         """The persona kept at the end."""
