@@ -16,6 +16,7 @@ from personalink.agent import Constrain
 from personalink.canonical import digest
 from personalink.contexts.base import Context
 from personalink.errors import ConfigError, PersonaError
+from personalink.lm.budget import Limits
 from personalink.optimizer import OptimizerConfig
 from personalink.tasks import Task, task_from
 from personalink.text import nearest
@@ -115,7 +116,10 @@ class RunConfig:
         max_failed: largest share of answers that may be empty, refused, cut off or too long before the run is called
             incomplete (exit 4); in [0, 1].
         notes: what a reader of the table has to know (such as what was shortened); printed under it.
+        budget: what may be spent (see `lm.budget.Limits`); what it stops is incomplete and goes on with a larger one.
         runs_dir: where runs are kept. fresh: start anew even where a run of this configuration stands.
+        cache: answers kept across runs: None or "off" for none, "on" for the default file (see `lm.cache.cache_path`),
+            or a path. It changes no result.
     """
 
     name: str
@@ -131,8 +135,10 @@ class RunConfig:
     constrain: Constrain = "none"
     max_failed: float = 0.1
     notes: tuple[str, ...] = ()
+    budget: Limits = field(default_factory=Limits)
     runs_dir: str = "runs"
     fresh: bool = False
+    cache: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name or any(c in self.name for c in "/\\\0") or self.name.startswith("."):
@@ -160,6 +166,8 @@ class RunConfig:
         Raises:
             ConfigError: an unknown key (with the nearest known one), a wrong type, a value out of range.
         """
+        if isinstance(values, Mapping) and isinstance(values.get("cache"), bool):  # what YAML makes of on and off
+            values = {**values, "cache": "on" if values["cache"] else "off"}
         config = build(cls, values, "")
         config.make_task()
         config.make_contexts()
@@ -182,7 +190,7 @@ class RunConfig:
         for lm in (values["lm"], values["rewriter"] or {}):
             for name in OPERATIONAL:
                 lm.pop(name, None)
-        for name in ("runs_dir", "fresh"):
+        for name in ("runs_dir", "fresh", "cache", "budget"):
             del values[name]
         return values
 

@@ -13,6 +13,7 @@
     │   ├── BadRequest                            the server refused the request for another reason (400, 422)
     │   └── MalformedReply                        something answered, but not in the protocol (HTML, half a JSON)
     ├── IncompleteRun                    exit 4   the run ended with users unfinished or too many failed answers
+    │   └── BudgetExceeded                        the next request could exceed a limit; nothing was sent for it
     ├── IntegrityError                   exit 5   what is on disk does not belong together, or was altered
     │   └── LeakError                             a query's text reached a place where only history may stand
     └── Interrupted                      exit 130 Ctrl-C: drained and sealed; the same command goes on
@@ -86,6 +87,17 @@ class IncompleteRun(PersonalinkError):
     """The run ended with users unfinished, or with more failed answers than allowed."""
 
     exit_code = 4
+
+
+class BudgetExceeded(IncompleteRun):
+    """The next request could exceed a limit, so it was not sent; a larger budget goes on where this one stopped.
+
+    `whole_run` tells a limit of the run, which stops everyone, from one of a single user.
+    """
+
+    def __init__(self, message: str, *, whole_run: bool) -> None:
+        super().__init__(message)
+        self.whole_run = whole_run
 
 
 class IntegrityError(PersonalinkError):

@@ -25,6 +25,8 @@ from personalink.errors import ConfigError, DataError, Interrupted, LMError, Per
 from personalink.fleet import Done, each_user
 from personalink.floors import floors_for
 from personalink.lm import LM, ScriptedLM, connect
+from personalink.lm.budget import Budget, Limits
+from personalink.lm.cache import Cache, open_cache
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill
@@ -45,13 +47,14 @@ class RunResult:
     Attributes:
         run: its directory. state: "complete", "incomplete" or "interrupted".
         incomplete: user → why that user could not be finished.
-        sent: requests sent by this attempt.
+        sent: requests sent by this attempt. cached: requests that the cache across runs answered in it.
     """
 
     run: RunDir
     state: str
     incomplete: Mapping[str, PersonalinkError]
     sent: int
+    cached: int = 0
 
 
 def load_data(config: DataConfig, task: Task) -> Dataset:
@@ -175,9 +178,9 @@ class Experiment:
         self.run_dir.open(plain, fresh=self.config.fresh)
         if self.run_dir.status["state"] == "complete":
             return RunResult(self.run_dir, "complete", {}, 0)
-        with Journal(self.run_dir.log / "journal") as journal:
+        with Journal(self.run_dir.log / "journal") as journal, open_cache(self.config.cache) as cache:
             try:
-                tools = await self._connect(journal)
+                tools = await self._connect(journal, cache)
                 return await self._work(tools)
             finally:
                 await self._lm.aclose()
@@ -197,15 +200,16 @@ class Experiment:
         finally:
             await self._lm.aclose()
 
-    async def _connect(self, journal: Journal) -> Tools:
+    async def _connect(self, journal: Journal, cache: Cache | None) -> Tools:
         await self._lm.start()
-        gateway = Gateway(self._lm, journal)
+        budget = Budget(self.config.budget) if self.config.budget != Limits() else None
+        gateway = Gateway(self._lm, journal, budget=budget, cache=cache)
         self._gateways = [gateway]
         facts = {"versions": versions(), "lm": self._lm.describe()}
         rewriting = None
         if self._rewriter:
             await self._rewriter.start()
-            rewriting = Gateway(self._rewriter, journal, gateway.ledger, scan=False)
+            rewriting = Gateway(self._rewriter, journal, gateway.ledger, budget=budget, cache=cache, scan=False)
             self._gateways.append(rewriting)
             facts["rewriter"] = self._rewriter.describe()
         self.run_dir.note_attempt(facts)
@@ -257,7 +261,8 @@ class Experiment:
                 await gateway.drain()
         state = "interrupted" if interrupted else "incomplete" if incomplete else "complete"
         self._seal(done, incomplete, state)
-        return RunResult(self.run_dir, state, incomplete, sum(g.sent for g in self._gateways))
+        sent, cached = (sum(getattr(g, name) for g in self._gateways) for name in ("sent", "cached"))
+        return RunResult(self.run_dir, state, incomplete, sent, cached)
 
     async def _one_user(self, user: User, tools: Tools) -> list[Prediction]:
         """Prepare every product the rows need, then answer every query behind every row; long rows stand last."""

@@ -95,4 +95,4 @@ def _ended(task: asyncio.Task[T], user: User) -> Done[T] | Incomplete:
 
 
 def _stops_all(error: PersonalinkError) -> bool:
-    return error.fatal or isinstance(error, Unreachable | Interrupted)
+    return error.fatal or isinstance(error, Unreachable | Interrupted) or getattr(error, "whole_run", False)

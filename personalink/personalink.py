@@ -1,6 +1,6 @@
 """PersonaLink, the face of the optimizer: fit one user, fit many, predict. Sync calls have async twins (`a…`).
 
-Knows nothing of files beyond an optional journal, and nothing of configuration files.
+Knows nothing of files beyond an optional journal and cache, and nothing of configuration files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from personalink.data.types import User
 from personalink.errors import ConfigError, IncompleteRun, PersonalinkError
 from personalink.fleet import Incomplete, each_user
 from personalink.lm.base import LM
+from personalink.lm.cache import Cache, cache_path
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill, Ledger
@@ -38,6 +39,7 @@ class PersonaLink(background.Closes):
         constrain: what the server is asked to allow: "none", "label" or "line" (see `agent.Agent`).
         config: all other constants; `depth`, `holdout`, `gate` given here win over it.
         store: a folder for a journal, so that an interrupted fit goes on where it was and pays nothing twice.
+        cache: answers kept across runs and projects: True for the default file, or a path (see `lm.cache.cache_path`).
         **changes: any other field of `OptimizerConfig`.
 
     Attributes:
@@ -61,6 +63,7 @@ class PersonaLink(background.Closes):
         constrain: Constrain = "none",
         config: OptimizerConfig | None = None,
         store: str | Path | None = None,
+        cache: bool | str | Path | None = None,
         **changes: Any,
     ) -> None:
         given = {"depth": depth, "holdout": holdout, "gate": gate}
@@ -76,17 +79,19 @@ class PersonaLink(background.Closes):
         self.ledger = Ledger()
         self.incomplete: dict[str, PersonalinkError] = {}
         self._journal = Journal(Path(store) / "log" / "journal") if store is not None else None
+        cache_file = cache_path(cache)
+        self._cache = Cache(cache_file) if cache_file is not None else None
         self._optimizer: Optimizer | None = None
 
     async def _ready(self) -> Optimizer:
         """Models started, the loop put together; once."""
         if self._optimizer is None:
             await self.lm.start()
-            gateway = Gateway(self.lm, self._journal, self.ledger)
+            gateway = Gateway(self.lm, self._journal, self.ledger, cache=self._cache)
             rewriting = None
             if self.rewriter is not None and self.rewriter is not self.lm:
                 await self.rewriter.start()
-                rewriting = Gateway(self.rewriter, self._journal, self.ledger, scan=False)
+                rewriting = Gateway(self.rewriter, self._journal, self.ledger, cache=self._cache, scan=False)
             agent = Agent(self.task, gateway, constrain=self.constrain, seed=self.seed)
             self._optimizer = Optimizer(agent, self.config, rewriting=rewriting, seed=self.seed)
         return self._optimizer
@@ -140,12 +145,14 @@ class PersonaLink(background.Closes):
         return background.run(self.apredict(persona, text))
 
     async def aclose(self) -> None:
-        """Give back models and journal. Idempotent."""
+        """Give back models, journal and cache. Idempotent."""
         await self.lm.aclose()
         if self.rewriter is not None:
             await self.rewriter.aclose()
         if self._journal is not None:
             self._journal.close()
+        if self._cache is not None:
+            self._cache.close()
         self._optimizer = None
 
     def __enter__(self) -> PersonaLink:

@@ -6,7 +6,7 @@ Plain JSON both ways; knows nothing of models. The gold label is not in it: it i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from personalink.agent import Answer, AnswerOutcome
@@ -26,7 +26,8 @@ class Prediction:
         text: the raw completion.
         context_tokens: size of the context placed, by the agent's counter.
         item_ids: history items shown in it. notes: what the context tells of itself.
-        usage: tokens as the server counted them. constrained: by what the answer was constrained, "" for nothing.
+        usage: prompt and completion tokens as the server counted them (cached ones hang on what came before, so they
+            stand in the ledger alone). constrained: by what the answer was constrained, "" for nothing.
     """
 
     user: str
@@ -56,7 +57,7 @@ class Prediction:
             context_tokens=tokens,
             item_ids=placed.item_ids,
             notes=placed.notes,
-            usage=answer.usage,
+            usage=replace(answer.usage, cached=None),
             constrained=answer.constrained,
         )
 
@@ -74,7 +75,7 @@ class Prediction:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        usage = {"prompt": self.usage.prompt, "cached": self.usage.cached, "completion": self.usage.completion}
+        usage = {"prompt": self.usage.prompt, "completion": self.usage.completion}
         return {**values, "item_ids": list(self.item_ids), "notes": dict(self.notes), "usage": usage}
 
     @classmethod

@@ -329,3 +329,38 @@ def test_how_it_is_asked_does_not_change_which_run_it_is(folder: Path) -> None:
 def test_python_raises_the_trouble_of_a_run(folder: Path) -> None:
     with pytest.raises(IncompleteRun):
         run(settings(folder, max_failed=0.1), lm=ScriptedLM(lambda request: ""))
+
+
+def test_a_budget_is_never_exceeded_and_a_larger_one_goes_on(folder: Path) -> None:
+    whole = ScriptedLM(random_script(5))
+    other = folder / "whole"
+    other.mkdir()
+    write_records(other / "people.jsonl")
+    go(other, whole)
+    sent = 0
+    for calls in (0, 1, 90, 140, None):
+        lm = ScriptedLM(random_script(5), concurrency=8)
+        finished = go(folder, lm, budget={"calls": calls})
+        sent += len(lm.requests)
+        if calls is not None:
+            assert sent == calls
+            assert isinstance(finished.trouble, IncompleteRun)
+            assert f"budget.calls ({calls}) could be exceeded" in str(finished.trouble)
+    assert finished.result.state == "complete"
+    assert sent == len(whole.requests)
+    ours, theirs = sealed(folder), sealed(other)
+    del ours["config.json"], theirs["config.json"]
+    assert ours == theirs
+
+
+def test_one_users_budget_stops_that_user_alone(folder: Path) -> None:
+    lm = ScriptedLM(lambda request: "north" if not is_rewrite(request) else "no", concurrency=4)
+    rows = {row: ROWS[row] for row in ("nopers", "rag_1", "personalink_r1")}
+    finished = go(folder, lm, context=rows, budget={"user_calls": 18})
+    assert all("budget.user_calls" in str(error) for error in finished.result.incomplete.values())
+    assert finished.result.state in ("complete", "incomplete")
+    ledger = json.loads((finished.result.run.log / "ledger.json").read_text())
+    per_user: dict[str, int] = {}
+    for line in ledger["lines"]:
+        per_user[line["user"]] = per_user.get(line["user"], 0) + line["calls"]
+    assert max(per_user.values()) <= 18

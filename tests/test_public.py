@@ -53,6 +53,7 @@ ROOMS = (
     {"data.types", "persona", "persona_fit", "persona_io", "gate", "bm25"},
     {"data.lamp", "tasks", "data", "metrics", "slicing"},
     {"lm"},
+    {"testing"},
     {"agent", "brief", "rewrite", "refinement", "progress", "trial"},
     {"optimizer"},
     {"contexts", "floors", "predictions", "plan"},

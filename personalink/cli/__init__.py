@@ -1,4 +1,4 @@
-"""The command line: `personalink run | plan | merge | table | personas | predict | doctor`.
+"""The command line: `personalink run | plan | merge | table | personas | predict | cache | doctor`.
 
 Data goes to stdout, progress and messages to stderr. What a user gets wrong is one line and the exit code of its
 error (see `errors`). Hydra is loaded by `run` alone.
@@ -61,9 +61,33 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--raw", action="store_true", help="print the raw completion")
     _model_options(predict)
 
+    _cache_commands(commands.add_parser("cache", help="look after the answers that are kept across runs"))
     doctor = commands.add_parser("doctor", help="check that a model can be used as it must be, by proof")
     _model_options(doctor)
     return top
+
+
+def _cache_commands(cache: argparse.ArgumentParser) -> None:
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--path", help="the cache's file; default: the one that cache=on uses")
+    actions = cache.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    stats = actions.add_parser("stats", parents=[where], help="entries and bytes, by model and endpoint")
+    stats.add_argument("--format", choices=("text", "json"), default="text")
+
+    verify = actions.add_parser("verify", parents=[where], help="check every entry; exit 5 when some are damaged")
+    verify.add_argument("--fix", action="store_true", help="delete the damaged ones")
+
+    prune = actions.add_parser("prune", parents=[where], help="delete entries and give the space back")
+    prune.add_argument("--older-than", metavar="AGE", help="those kept before that, such as 30d, 12h or 4w")
+    prune.add_argument("--model", help="only those of this model")
+    prune.add_argument("--max-size", metavar="SIZE", help="then the oldest, until the file is no larger, such as 2GB")
+
+    export = actions.add_parser("export", parents=[where], help="write all whole entries to a file for somebody else")
+    export.add_argument("file", metavar="FILE", help="where to, such as answers.jsonl.gz")
+
+    load = actions.add_parser("import", parents=[where], help="add the entries of such a file; overwrites nothing")
+    load.add_argument("file", metavar="FILE", help="what `export` wrote")
 
 
 def _model_options(command: argparse.ArgumentParser) -> None:
@@ -79,9 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             from personalink.cli.run import plan, run
 
             return (run if arguments[0] == "run" else plan)(arguments[1:])
+        options = parser().parse_args(arguments)
+        if options.command == "cache":
+            from personalink.cli.cache import cache
+
+            return cache(options)
         from personalink.cli import commands
 
-        options = parser().parse_args(arguments)
         return int(getattr(commands, options.command)(options))
     except PersonalinkError as error:
         print(f"personalink: {error}", file=sys.stderr)  # noqa: T201

@@ -114,6 +114,34 @@ class Completion:
     model: str = ""
 
 
+def completion_to_dict(completion: Completion) -> dict[str, Any]:
+    """A completion as plain JSON, as journal and cache keep it; a lone surrogate in its text becomes "?"."""
+    usage = completion.usage
+    return {
+        "text": completion.text.encode("utf-8", "replace").decode(),
+        "outcome": completion.outcome,
+        "usage": [usage.prompt, usage.cached, usage.completion],
+        "constrained": completion.constrained,
+        "model": completion.model,
+    }
+
+
+def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
+    """The completion of `completion_to_dict`.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: `usage` is not three counts.
+    """
+    return Completion(
+        text=plain["text"],
+        outcome=plain["outcome"],
+        usage=Usage(*plain["usage"]),
+        constrained=plain["constrained"],
+        model=plain["model"],
+    )
+
+
 class LM(Protocol):
     """Where completions come from.
 

@@ -1,20 +1,24 @@
-"""What every request passes through: journal, ledger, the sharing of identical requests, and the drain on Ctrl-C.
+"""What every request passes through: journal, cache, ledger, the sharing of identical requests, the drain on Ctrl-C.
 
 Knows nothing of tasks or personas; it wraps any `LM`. Two callers that ask the same question at once share one
-request, and a question that the journal answers is not sent.
+request, and a question that the journal or the cache answers is not sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from personalink.errors import Interrupted
 from personalink.lm.base import LM, Completion, Counter, Request
+from personalink.lm.budget import Budget
+from personalink.lm.cache import Cache, Who, who_answers
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill, Ledger
 
 _STOPPING = "stopping: no new requests are sent"
+_CACHED = "cached"  # stands behind the bill of a journal record whose answer the cache gave; others have the bill alone
 
 
 class Gateway:
@@ -24,20 +28,33 @@ class Gateway:
         lm: who answers.
         journal: the run's journal; None keeps answers in memory only.
         ledger: counts; a new one by default.
+        budget: what may be spent; None for no limit. Two gateways of one run share it.
+        cache: answers of other runs, asked after the journal; its owner closes it. None asks for each.
         scan: enter into the ledger what the journal says was paid before; False for a second gateway on it.
 
     Attributes:
-        sent: requests sent so far. in_flight: requests not answered yet. failed: requests that raised.
+        sent: requests sent so far. cached: requests that the cache answered. in_flight: requests not answered yet.
+        failed: requests that raised.
         draining: set it to send nothing more; requests in flight still finish and are kept.
     """
 
     def __init__(
-        self, lm: LM, journal: Journal | None = None, ledger: Ledger | None = None, *, scan: bool = True
+        self,
+        lm: LM,
+        journal: Journal | None = None,
+        ledger: Ledger | None = None,
+        *,
+        budget: Budget | None = None,
+        cache: Cache | None = None,
+        scan: bool = True,
     ) -> None:
         self.lm = lm
         self.journal = journal
         self.ledger = ledger or Ledger()
+        self.budget = budget
+        self.cache = cache
         self.sent = 0
+        self.cached = 0
         self.in_flight = 0
         self.failed = 0
         self.tokens = 0
@@ -46,8 +63,15 @@ class Gateway:
         self._queue = asyncio.Semaphore(lm.concurrency)  # first come, first served, so a user's items stay in order
         self._asking: dict[str, asyncio.Task[Completion]] = {}
         self._memory: dict[str, Completion] = {}
-        for bill, completion in journal.bills() if journal is not None and scan else ():
-            self.ledger.paid(Bill(*bill), completion.usage)
+        self._who: Who | None = None
+        for raw, completion in journal.bills() if journal is not None and scan else ():
+            bill = Bill(*raw[: len(Bill._fields)])
+            if raw[-1:] == [_CACHED] and len(raw) > len(Bill._fields):
+                self.ledger.cached(bill)
+            else:
+                self.ledger.paid(bill, completion.usage)
+                if budget is not None:
+                    budget.paid(bill.user, completion.usage)
 
     @property
     def counter(self) -> Counter:
@@ -60,10 +84,11 @@ class Gateway:
         return self.lm.window
 
     async def complete(self, request: Request, bill: Bill) -> Completion:
-        """Answer a request from the journal, from an identical one in flight, or by asking.
+        """Answer a request from the journal, from an identical one in flight, from the cache, or by asking.
 
         Raises:
             LMError: the model could not be asked.
+            BudgetExceeded: the request could exceed a limit; it was not sent.
             Interrupted: the run is draining and the journal does not hold the answer.
         """
         key = request.key(self.lm.identity)
@@ -77,6 +102,10 @@ class Gateway:
         else:
             if self.draining:
                 raise Interrupted(_STOPPING)
+            found = self.cache.get(key, self._answerer) if self.cache is not None else None
+            if found is not None:
+                self._cached(key, found, bill)
+                return found
             asking = asyncio.create_task(self._ask(key, request, bill))
             self._asking[key] = asking
             asking.add_done_callback(lambda done: self._forget(key, done))
@@ -86,23 +115,50 @@ class Gateway:
         async with self._queue:
             if self.draining:
                 raise Interrupted(_STOPPING)
-            self.sent += 1
-            self.in_flight += 1
-            try:
-                completion = await self.lm.complete(request)
-            except BaseException:
-                self.failed += 1
-                raise
-            finally:
-                self.in_flight -= 1
-        if self.journal is not None:
-            self.journal.put(key, completion, list(bill))
-        else:
-            self._memory[key] = completion
+            if self.budget is None:
+                completion = await self._send(request)
+            else:
+                async with self.budget.reserve(bill.user, request) as settle:
+                    completion = await self._send(request)
+                    settle(completion.usage)
+        self._keep(key, completion, list(bill))
+        if self.cache is not None:
+            self.cache.put(key, self._answerer, completion)
         self.ledger.paid(bill, completion.usage)
         self.tokens += (completion.usage.prompt or 0) + (completion.usage.completion or 0)
         self.on_answer()
         return completion
+
+    async def _send(self, request: Request) -> Completion:
+        self.sent += 1
+        self.in_flight += 1
+        try:
+            return await self.lm.complete(request)
+        except BaseException:
+            self.failed += 1
+            raise
+        finally:
+            self.in_flight -= 1
+
+    def _cached(self, key: str, completion: Completion, bill: Bill) -> None:
+        """Make an answer of the cache the run's own, so that going on with the run needs no cache."""
+        self._keep(key, completion, [*bill, _CACHED])
+        self.cached += 1
+        self.ledger.cached(bill)
+        self.on_answer()
+
+    def _keep(self, key: str, completion: Completion, bill: list[Any]) -> None:
+        if self.journal is not None:
+            self.journal.put(key, completion, bill)
+        else:
+            self._memory[key] = completion
+
+    @property
+    def _answerer(self) -> Who:
+        """Who answers, as the model describes itself when it is first asked for."""
+        if self._who is None:
+            self._who = who_answers(self.lm)
+        return self._who
 
     def _forget(self, key: str, done: asyncio.Task[Completion]) -> None:
         self._asking.pop(key, None)

@@ -18,7 +18,7 @@ from typing import Any
 
 from personalink.canonical import canonical_json
 from personalink.errors import PersonalinkError, UsageError
-from personalink.lm.base import Completion, Usage
+from personalink.lm.base import Completion, completion_from_dict, completion_to_dict
 
 
 class Journal:
@@ -83,7 +83,7 @@ class Journal:
         if place is None:
             return None
         record = _checked(os.pread(self._file, place[1], place[0]))
-        return None if record is None else _completion(record["completion"])
+        return None if record is None else completion_from_dict(record["completion"])
 
     def put(self, key: str, completion: Completion, bill: list[Any]) -> None:
         """Append one answer.
@@ -91,7 +91,7 @@ class Journal:
         Raises:
             PersonalinkError: it could not be written (disk full, …); nothing more should be sent.
         """
-        body = canonical_json({"key": key, "completion": _plain(completion), "bill": bill}).encode()
+        body = canonical_json({"key": key, "completion": completion_to_dict(completion), "bill": bill}).encode()
         line = b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
         try:
             written = os.pwrite(self._file, line, self._end)
@@ -112,7 +112,7 @@ class Journal:
         for offset, length in sorted(self._places.values()):
             record = _checked(os.pread(self._file, length, offset))
             if record is not None:
-                yield record["bill"], _completion(record["completion"])
+                yield record["bill"], completion_from_dict(record["completion"])
 
     def close(self) -> None:
         """Flush to disk and let other processes in. Idempotent."""
@@ -138,24 +138,3 @@ def _checked(line: bytes) -> dict[str, Any] | None:
         return None
     record: dict[str, Any] = json.loads(body)
     return record
-
-
-def _plain(completion: Completion) -> dict[str, Any]:
-    usage = completion.usage
-    return {
-        "text": completion.text.encode("utf-8", "replace").decode(),
-        "outcome": completion.outcome,
-        "usage": [usage.prompt, usage.cached, usage.completion],
-        "constrained": completion.constrained,
-        "model": completion.model,
-    }
-
-
-def _completion(plain: dict[str, Any]) -> Completion:
-    return Completion(
-        text=plain["text"],
-        outcome=plain["outcome"],
-        usage=Usage(*plain["usage"]),
-        constrained=plain["constrained"],
-        model=plain["model"],
-    )

@@ -1,7 +1,7 @@
 """Who asked for what: calls and tokens by user, phase and depth. Unknown is None, never 0.
 
-Counts what was paid for (each journalled answer once); answers that came from the journal are counted apart and cost
-nothing. Knows nothing of transports.
+Counts what was paid for (each journalled answer once); answers that came from the journal or from the cache across runs
+are counted apart and cost nothing. Knows nothing of transports.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """Totals of one line of the ledger. A token total is None as soon as one of its answers did not tell."""
+    """Totals of one line of the ledger: `calls` sent and paid for, `cached_calls` that the cache across runs answered,
+    `replayed` from the journal. Tokens are those of `calls`; a total is None as soon as one of them did not tell."""
 
     calls: int = 0
+    cached_calls: int = 0
     replayed: int = 0
     prompt_tokens: int | None = 0
     cached_tokens: int | None = 0
@@ -43,6 +45,7 @@ class Counts:
     def merge(self, other: Counts) -> None:
         """Add another line to this one."""
         self.calls += other.calls
+        self.cached_calls += other.cached_calls
         self.replayed += other.replayed
         self.prompt_tokens = _sum(self.prompt_tokens, other.prompt_tokens)
         self.cached_tokens = _sum(self.cached_tokens, other.cached_tokens)
@@ -66,6 +69,10 @@ class Ledger:
     def paid(self, bill: Bill, usage: Usage) -> None:
         """An answer that was sent for."""
         self.lines.setdefault(bill, Counts()).add(usage)
+
+    def cached(self, bill: Bill) -> None:
+        """An answer that the cache across runs held: no call, no token."""
+        self.lines.setdefault(bill, Counts()).cached_calls += 1
 
     def replayed(self, bill: Bill) -> None:
         """An answer that was already in the journal, or on its way for somebody else."""

@@ -1,0 +1,170 @@
+"""Bounded spend: what a request can cost at most is reserved before it is sent, so that no limit is ever exceeded.
+
+Calls, tokens and money; of a run and of a user; over all attempts. Where a limit is near, a request waits for
+those in flight to tell what they really took. Knows nothing of transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from personalink.errors import BudgetExceeded, ConfigError
+from personalink.lm.base import Request, Usage
+
+MESSAGE_MARGIN = 16
+"""Tokens a message may cost beyond its text: role, marks, a template's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tokens cost, per million, in any one currency; 0 for your own machine."""
+
+    prompt: float = 0.0
+    cached: float | None = None
+    completion: float = 0.0
+
+    def of(self, usage: Usage) -> float:
+        """Cost of an answer; unknown tokens cost nothing here and keep their reservation in `Budget`."""
+        prompt, cached = usage.prompt or 0, usage.cached or 0
+        cheaper = self.prompt if self.cached is None else self.cached
+        return ((prompt - cached) * self.prompt + cached * cheaper + (usage.completion or 0) * self.completion) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be spent; None for no limit.
+
+    Attributes:
+        calls, tokens, money: by the whole run, all attempts together. tokens: prompt and completion.
+        user_calls, user_tokens: by any one user.
+        seconds: of this attempt; nothing is sent after them (what is in flight is finished).
+        prices: what money is counted by.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    money: float | None = None
+    user_calls: int | None = None
+    user_tokens: int | None = None
+    seconds: float | None = None
+    prices: Prices = field(default_factory=Prices)
+
+    def __post_init__(self) -> None:
+        for name in ("calls", "tokens", "money", "user_calls", "user_tokens", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                msg = f"budget.{name} is {value}; it must be at least 0"
+                raise ConfigError(msg)
+        if self.money is not None and not (self.prices.prompt or self.prices.completion):
+            msg = "budget.money is set and budget.prices are 0: nothing would ever be counted against it"
+            raise ConfigError(msg)
+
+
+@dataclass(slots=True)
+class Spent:
+    """Spent and reserved of one account."""
+
+    calls: int = 0
+    tokens: int = 0
+    money: float = 0.0
+
+    def add(self, calls: int, tokens: int, money: float) -> None:
+        """Add (or, with negative numbers, give back)."""
+        self.calls += calls
+        self.tokens += tokens
+        self.money += money
+
+
+def most_tokens(request: Request) -> int:
+    """An upper bound of what a request can take: a token of a byte-level vocabulary covers at least one byte."""
+    prompt = sum(len(m.content.encode("utf-8", "replace")) + MESSAGE_MARGIN for m in request.messages)
+    return prompt + MESSAGE_MARGIN + request.decoding.max_tokens
+
+
+class Budget:
+    """The accounts of a run.
+
+    Args:
+        limits: what may be spent.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.total = Spent()
+        self.users: dict[str, Spent] = {}
+        self._clock = clock
+        self._began = clock()
+        self._reserved: Counter[str] = Counter()
+        self._settled = asyncio.Condition()
+
+    def paid(self, user: str, usage: Usage) -> None:
+        """Enter what an earlier attempt paid."""
+        self._enter(user, 1, (usage.prompt or 0) + (usage.completion or 0), self.limits.prices.of(usage))
+
+    def _enter(self, user: str, calls: int, tokens: int, money: float) -> None:
+        self.total.add(calls, tokens, money)
+        self.users.setdefault(user, Spent()).add(calls, tokens, money)
+
+    @asynccontextmanager
+    async def reserve(self, user: str, request: Request) -> AsyncIterator[Callable[[Usage], None]]:
+        """Hold what a request can cost at most while it is out; tell the callable what it really took.
+
+        A request that is never settled (it failed) is given back: nothing was paid that anybody told us of.
+
+        Raises:
+            BudgetExceeded: the request could take the run or the user over a limit.
+        """
+        tokens = most_tokens(request)
+        prices = self.limits.prices
+        money = max(prices.of(Usage(tokens, 0, 0)), prices.of(Usage(0, 0, tokens)))
+        await self._wait_for_room(user, tokens, money)
+        self._enter(user, 1, tokens, money)
+        self._reserved[user] += 1
+        told: list[Usage] = []
+        try:
+            yield told.append
+        finally:
+            async with self._settled:
+                self._reserved[user] -= 1
+                self._enter(user, -1, -tokens, -money)
+                if told:
+                    known = told[0].prompt is not None and told[0].completion is not None
+                    used = (told[0].prompt or 0) + (told[0].completion or 0)
+                    self._enter(user, 1, used if known else tokens, prices.of(told[0]) if known else money)
+                self._settled.notify_all()
+
+    async def _wait_for_room(self, user: str, tokens: int, money: float) -> None:
+        async with self._settled:
+            while refusal := self._refusal(user, tokens, money):
+                out = self._reserved.total() if refusal.whole_run else self._reserved[user]
+                if not out or refusal.hard:
+                    raise BudgetExceeded(refusal.why, whole_run=refusal.whole_run)
+                await self._settled.wait()
+
+    def _refusal(self, user: str, tokens: int, money: float) -> _Refusal | None:
+        limits, total, mine = self.limits, self.total, self.users.get(user, Spent())
+        if limits.seconds is not None and self._clock() - self._began >= limits.seconds:
+            return _Refusal(f"budget.seconds ({limits.seconds:g}) is used up", True, True)
+        for name, limit, would, whole in (
+            ("calls", limits.calls, total.calls + 1, True),
+            ("tokens", limits.tokens, total.tokens + tokens, True),
+            ("money", limits.money, total.money + money, True),
+            ("user_calls", limits.user_calls, mine.calls + 1, False),
+            ("user_tokens", limits.user_tokens, mine.tokens + tokens, False),
+        ):
+            if limit is not None and would > limit:
+                return _Refusal(f"budget.{name} ({limit:g}) could be exceeded by the next request", whole, False)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    why: str
+    whole_run: bool
+    hard: bool
