@@ -22,7 +22,7 @@ from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
 from personalink.persona import Caps, PersonaState
 from personalink.refinement import Pass, Refinement
-from personalink.rewrite import JsonRewriter, Proposal, Rewriter, quotes_slice
+from personalink.rewrite import JsonRewriter, Proposal, Rewriter, budget_counter, quotes_slice
 from personalink.slicing import MIN_HISTORY, HoldoutSlicer, Slicer, Split
 from personalink.tasks.base import GateMetric, Task
 from personalink.tasks.rating import RatingTask
@@ -198,7 +198,7 @@ class Optimizer:
         return ""
 
     def _brief(self, user: User, split: Split, kept: Trial, rejected: Rejected | None, depth: int) -> Brief:
-        config, count = self.config, self.rewriting.counter.count
+        config, count = self.config, budget_counter(self.rewriting.counter).count
         sample_budget, mistake_budget = self._budgets()
         sees = config.draft_sees if kept.persona.is_empty else config.rewrite_sees
         if sees == "errors":
@@ -224,12 +224,12 @@ class Optimizer:
 
     async def _propose(self, user: User, brief: Brief, split: Split, phase: str = "rewrite") -> Proposal:
         """One call; its reply as a persona, or the reason why there is none."""
-        request = await self._count(lambda: self.rewriter.request(brief))
+        request = self.rewriter.request(brief)
         try:
             completion = await self.rewriting.complete(request, Bill(user.id, phase, brief.depth))
         except PromptTooLong as error:
             return Proposal(None, f"the rewriter's prompt does not fit its window: {error}")
-        proposal = await self._count(lambda: self.rewriter.read(completion, brief))
+        proposal = await self._measured(lambda: self.rewriter.read(completion, brief))
         if proposal.persona is not None and self.config.quote_words:
             held = {item.id for item in split.slice}
             elsewhere = [item for item in user.history if item.id not in held]
@@ -237,10 +237,9 @@ class Optimizer:
                 return Proposal(None, f"quotes the slice: {quote!r}", proposal.notes)
         return proposal
 
-    async def _count(self, work: Callable[[], T]) -> T:
+    async def _measured(self, work: Callable[[], T]) -> T:
         """Run work that counts tokens, off the loop where a count is a round trip."""
-        remote = self.agent.gateway.counter.remote or self.rewriting.counter.remote
-        return await asyncio.to_thread(work) if remote else work()
+        return await asyncio.to_thread(work) if self.agent.gateway.counter.remote else work()
 
     async def _try(
         self, user: User, proposal: Proposal, split: Split, tried: dict[str, Trial], kept: Trial, depth: int

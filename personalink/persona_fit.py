@@ -141,7 +141,8 @@ def clip_exemplar(exemplar: Exemplar, cap: int, count: Callable[[str], int]) -> 
     def clipped(n: int) -> Exemplar:
         return replace(exemplar, input=joiner.join(parts[:n]).rstrip() + ELLIPSIS, clipped=True)
 
-    low, high = 0, len(parts) - (joiner.join(parts) == exemplar.input)  # less than all of it
+    # less than all of it, and no more parts than tokens, since a count may cost a round trip
+    low, high = 0, min(cap, len(parts) - (joiner.join(parts) == exemplar.input))
     while low < high:
         middle = (low + high + 1) // 2
         if count(clipped(middle).render()) <= cap:

@@ -16,6 +16,7 @@ from personalink.brief import Brief, system_prompt, user_prompt
 from personalink.data.types import Item
 from personalink.errors import PersonaError
 from personalink.lm.base import Completion, Constraint, Counter, Decoding, Message, Request
+from personalink.lm.counters import EstimateCounter
 from personalink.persona import Caps, Exemplar, PersonaState, Rule
 from personalink.persona_fit import drop_sentence, fit_persona
 from personalink.tasks.base import Task
@@ -36,6 +37,14 @@ class Proposal:
     persona: PersonaState | None
     reason: str = ""
     notes: tuple[str, ...] = ()
+
+
+def budget_counter(counter: Counter) -> Counter:
+    """What a prompt's budgets are counted by: the counter itself, or the estimate where a count is a round trip.
+
+    Caps are always counted by the counter itself; a budget only has to keep a prompt within bounds.
+    """
+    return EstimateCounter() if counter.remote else counter
 
 
 class Rewriter(Protocol):
@@ -72,7 +81,7 @@ class JsonRewriter:
 
     def request(self, brief: Brief) -> Request:
         """One call; drawn again (`sample` = depth) where the temperature is above 0."""
-        prompt = user_prompt(brief, self.task, self.caps, self.item_cap, self.counter.count)
+        prompt = user_prompt(brief, self.task, self.caps, self.item_cap, budget_counter(self.counter).count)
         drawn = self.temperature > 0
         return Request(
             (Message("system", system_prompt()), Message("user", prompt)),

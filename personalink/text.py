@@ -16,6 +16,10 @@ _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 def one_line(text: str) -> str:
     """`text` with every run of white space made one space, control characters and lone surrogates taken out."""
+    if (
+        text.isprintable() and "  " not in text
+    ):  # then its only white space is single blanks, and nothing is to be taken out
+        return text.strip(" ")
     kept = "".join(
         " " if ch.isspace() else ch for ch in text if ch.isspace() or unicodedata.category(ch) not in ("Cc", "Cs")
     )
