@@ -173,7 +173,7 @@ def _read_pass(data: Mapping[str, Any]) -> Pass:
         before=_read_score(data["before"]),
         after=_read_score(data["after"]),
         trial=_read_score(data["trial"]) if data["trial"] else None,
-        at_best=data["at_best"],
+        at_best=data.get("at_best"),
         accepted=data["accepted"],
         reason=data["reason"],
         candidate=from_dict(data["candidate"]) if data["candidate"] else None,

@@ -1,6 +1,6 @@
 """What a request costs the client: bare aiohttp, `EndpointLM`, and our whole path, side by side in one run.
 
-    python scripts/bench_client.py                       # CPU and wall clock, about two minutes
+    python scripts/bench_client.py                       # CPU and wall clock, about four minutes
     python scripts/bench_client.py --requests 500 --rounds 1 --pairs 1 --json client.json
 
 The server is `personalink.testing.FakeVLLM` in a process of its own, with a fixed latency. All three paths send
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--latency", type=float, default=0.02, help="seconds, for the CPU table")
     parser.add_argument("--wall-latency", type=float, nargs="+", default=[0.02, 0.1], help="seconds")
-    parser.add_argument("--rounds", type=int, default=3, help="of the CPU table")
+    parser.add_argument("--rounds", type=int, default=3, help="of the CPU table; 0 leaves it out")
     parser.add_argument("--pairs", type=int, default=5, help="of wall clock, at the first concurrency; 0 leaves it out")
     parser.add_argument("--json", type=Path, default=None, help="write every run there")
     args = parser.parse_args()
@@ -175,10 +175,12 @@ def main() -> int:
     requests, warm = every[: args.requests], every[args.requests :]
     record: dict[str, Any] = {"arguments": {k: str(v) for k, v in vars(args).items()}, "cpu": {}, "wall": {}}
     record["machine"] = {"cores": os.cpu_count(), "python": platform.python_version(), "aiohttp": aiohttp.__version__}
-    print(f"Client CPU a request: {args.requests} requests, latency {1000 * args.latency:g} ms, {args.rounds} rounds")
-    print("\n| path | in flight | CPU ms | range | × bare | wall s |\n|---|---|---|---|---|---|")
+    if args.rounds:
+        told = f"{args.requests} requests, latency {1000 * args.latency:g} ms, {args.rounds} rounds"
+        print(f"Client CPU a request: {told}\n\n| path | in flight | CPU ms | range | × bare | wall s |")
+        print("|---|---|---|---|---|---|", flush=True)
     with fake_vllm_process(answer="politics", latency=args.latency) as url:
-        for concurrency in args.concurrency:
+        for concurrency in args.concurrency if args.rounds else ():
             made = rounds(url, requests, warm, concurrency, args.rounds)
             record["cpu"][concurrency] = [[asdict(run) for run in runs] for runs in made]
             print("\n".join(cpu_lines(concurrency, made)), flush=True)

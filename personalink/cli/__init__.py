@@ -45,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
     table.add_argument("--format", choices=("text", "markdown", "csv", "latex", "json"), default="text")
     table.add_argument("--selection", action="store_true", help="slice beside audit scores instead of the results")
 
+    table.add_argument("--cost", action="store_true", help="what each row costs to build and to ask, and when it pays")
+
     personas = commands.add_parser("personas", help="read what a run wrote about its users")
     personas.add_argument("run", help="the run's directory")
     personas.add_argument("--user", help="one user; without it all are listed")

@@ -22,13 +22,15 @@ from personalink.text import nearest
 
 def table(options: argparse.Namespace) -> int:
     """`personalink table RUN`."""
+    from personalink.report.costs import cost_table
     from personalink.report.results import score_run
 
-    scores = score_run(find_run(options.run))
+    run = find_run(options.run)
+    scores = score_run(run)
     if options.format == "json":
         _out(pretty_json(scores.metrics).rstrip("\n"))
         return 0
-    shown = scores.selection if options.selection else scores.results
+    shown = cost_table(run) if options.cost else scores.selection if options.selection else scores.results
     if shown is None:
         msg = "this run has no refinement, so there are no slice scores"
         raise UsageError(msg)
