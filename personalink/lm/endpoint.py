@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from personalink.background import Closes
-from personalink.errors import ConfigError, MalformedReply, Unauthorized, Unreachable
+from personalink.errors import ConfigError, IntegrityError, MalformedReply, Unauthorized, Unreachable
 from personalink.lm import wire
 from personalink.lm.base import Completion, Counter, Request
 from personalink.lm.counters import EndpointCounter, EstimateCounter, TokenizerCounter, tokenize_body, tokens_in
@@ -92,6 +92,7 @@ class EndpointLM(Closes):
             self.counter = counter
         self._facts: dict[str, Any] = {}
         self._started = False
+        self._answers_as = ""
         self._transport = Transport(
             concurrency=concurrency,
             timeout_s=timeout_s,
@@ -241,10 +242,19 @@ class EndpointLM(Closes):
         Raises:
             LMError: `Unreachable` and `MalformedReply` after the retries, `PromptTooLong`, `BadRequest`,
                 `Unauthorized` and `ModelNotFound` at once.
+            IntegrityError: another model answers than before; answers of two are not mixed.
         """
         await self.start()
         body, constrained = self.chat_body(request)
-        return wire.read_reply(await self.post_chat(body), constrained)
+        completion = wire.read_reply(await self.post_chat(body), constrained)
+        if completion.model and self._answers_as and completion.model != self._answers_as:
+            msg = (
+                f"{self.api_url}: answers came from {self._answers_as!r} and now come from {completion.model!r}; "
+                "start the same model again, or a new run"
+            )
+            raise IntegrityError(msg)
+        self._answers_as = self._answers_as or completion.model
+        return completion
 
     def chat_body(self, request: Request) -> tuple[dict[str, Any], str]:
         """(the body that `complete` sends for `request`, what constrains the answer or ""); known from `start` on."""

@@ -18,7 +18,9 @@ import aiohttp
 
 from personalink.errors import BadRequest, LMError, MalformedReply, PromptTooLong, Unreachable
 from personalink.lm import wire
+from personalink.lm.pace import Pace
 
+BUSY = (429, 503)  # too much at once: the bound on requests in flight shrinks; a 500 is no sign of that
 RETRIED = frozenset({429, 500, 502, 503, 504})
 _LONGEST_WAIT_S = 60.0
 _LET_GO = "was let go of: this client was closed meanwhile"
@@ -41,7 +43,7 @@ class _Lane:
     """What belongs to one event loop: its session, its queue, its start-up lock, the clocks of what is in flight."""
 
     session: aiohttp.ClientSession
-    gate: asyncio.Semaphore
+    gate: Pace
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     clocks: set[asyncio.Timeout] = field(default_factory=set)
     closing: bool = False
@@ -58,7 +60,8 @@ class _Lane:
 class Transport:
     """A pooled client for one server.
 
-    `concurrency` requests at most are in flight, first come first served. An attempt may take `timeout_s` seconds,
+    `concurrency` requests at most are in flight, first come first served, and fewer while the server is too busy (see
+    `Pace`). An attempt may take `timeout_s` seconds,
     connecting `connect_timeout_s`. Up to `retries` further attempts follow an outage, 429, 500, 502, 503, 504 or a
     malformed reply, after `backoff_s` · 4ᵏ seconds or what Retry-After says (60 s at most). Once the server has given
     no good answer for `down_timeout_s` seconds of failing, a request gets one attempt and no retry.
@@ -114,7 +117,7 @@ class Transport:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-            lane = _Lane(session, asyncio.Semaphore(self._concurrency))
+            lane = _Lane(session, Pace(self._concurrency))
             self._lanes[loop] = lane
         return lane
 
@@ -199,6 +202,8 @@ class Transport:
                 if isinstance(verdict, dict):
                     return verdict
                 error, again = verdict
+                if reply.status in BUSY:
+                    lane.gate.slow_down()
                 wait_s = self._wait_s(reply, attempt)
                 if not again or attempt == self._retries or lane.closing or self._given_up(wait_s):
                     break

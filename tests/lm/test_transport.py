@@ -137,6 +137,8 @@ async def test_closing_lets_go_of_what_waits(caplog: pytest.LogCaptureFixture) -
         lm = client(double, concurrency=2)
         tasks = [asyncio.create_task(lm.complete(ask(str(i)))) for i in range(6)]
         await asyncio.to_thread(double.arrived.wait, 5)
+        while sum(len(lane.gate._waiting) for lane in lm._transport._lanes.values()) < 4:
+            await asyncio.sleep(0.001)  # all of them have come as far as they can
         await lm.aclose()
         told = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         assert all(isinstance(t, Unreachable) for t in told)
