@@ -15,6 +15,7 @@ from typing import Any
 
 _LONE = re.compile("[\ud800-\udfff]")
 _NAME_KEPT = 40
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
@@ -25,7 +26,7 @@ def canonical_json(value: Any) -> str:
         ValueError: for NaN or an infinity, which JSON does not have.
         TypeError: for what JSON cannot hold.
     """
-    return _encodable(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    return _encodable(_CANONICAL.encode(value))
 
 
 def pretty_json(value: Any) -> str:
@@ -35,6 +36,8 @@ def pretty_json(value: Any) -> str:
 
 def _encodable(text: str) -> str:
     """JSON text with each lone surrogate as its escape, so that it is always UTF-8."""
+    if text.isascii():
+        return text
     return _LONE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
