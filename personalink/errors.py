@@ -16,6 +16,7 @@
     │   └── BudgetExceeded                        the next request could exceed a limit; nothing was sent for it
     ├── IntegrityError                   exit 5   what is on disk does not belong together, or was altered
     │   └── LeakError                             a query's text reached a place where only history may stand
+    ├── StorageError                     exit 1   the disk is full, read-only or gone; nothing more is sent
     └── Interrupted                      exit 130 Ctrl-C: drained and sealed; the same command goes on
 
 This file knows no other module. `fatal` marks what no retry and no other user can get past.
@@ -109,6 +110,12 @@ class IntegrityError(PersonalinkError):
 
 class LeakError(IntegrityError):
     """A query's text reached a slice, a rewrite prompt, an exemplar or an index."""
+
+
+class StorageError(PersonalinkError):
+    """What was paid for cannot be kept (disk full, folder read-only or gone), so nothing more is sent."""
+
+    fatal = True
 
 
 class Interrupted(PersonalinkError):

@@ -7,37 +7,30 @@ sealed here.
 from __future__ import annotations
 
 import asyncio
-import platform
-import sys
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib import metadata
+from dataclasses import dataclass, field
 
-import personalink
 from personalink.agent import Agent
-from personalink.canonical import pretty_json
-from personalink.config import DataConfig, LMConfig, RunConfig
-from personalink.contexts.base import Context, Placed, Product, Products, Tools
-from personalink.contexts.persona import Refine
-from personalink.data import Dataset, User, find_lamp, load_lamp, load_records, load_sample, make_manifest
-from personalink.data.types import Query
-from personalink.errors import ConfigError, DataError, Interrupted, LMError, PersonalinkError
+from personalink.canonical import pretty_json, write_atomic
+from personalink.config import RunConfig
+from personalink.contexts.base import Tools, check_needs
+from personalink.data import make_manifest
+from personalink.errors import IntegrityError, Interrupted, LMError, PersonalinkError, StorageError
 from personalink.fleet import Done, each_user
-from personalink.floors import floors_for
-from personalink.lm import LM, ScriptedLM, connect
+from personalink.lm import LM, ScriptedLM
 from personalink.lm.budget import Budget, Limits
 from personalink.lm.cache import Cache, open_cache
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
-from personalink.lm.ledger import Bill
 from personalink.optimizer import Optimizer
-from personalink.persona_io import to_json, to_markdown
 from personalink.plan import Plan, make_plan
 from personalink.predictions import Prediction
 from personalink.progress import Progress
-from personalink.refinement import Refinement
-from personalink.run_dir import RunDir, file_name
-from personalink.tasks import Task
+from personalink.rows import Rows
+from personalink.run_dir import RunDir
+from personalink.sealing import seal
+from personalink.sources import load_data, make_lm, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,8 @@ class RunResult:
     Attributes:
         run: its directory. state: "complete", "incomplete" or "interrupted".
         incomplete: user → why that user could not be finished.
-        sent: requests sent by this attempt. cached: requests that the cache across runs answered in it.
+        sent: requests sent by this attempt. cached: requests that the cache answered.
+        remarks: what should be known of how it went, such as a journal that was damaged.
     """
 
     run: RunDir
@@ -55,73 +49,21 @@ class RunResult:
     incomplete: Mapping[str, PersonalinkError]
     sent: int
     cached: int = 0
+    remarks: tuple[str, ...] = ()
 
 
-def load_data(config: DataConfig, task: Task) -> Dataset:
-    """The dataset of a configuration, its labels in the task's canonical spelling.
+@dataclass(slots=True)
+class _Progress:
+    """What is finished so far."""
 
-    Raises:
-        DataError: a file is missing or wrong, or a label is none of the task's.
-        ConfigError: the data belong to another task.
-    """
-    if config.kind == "sample":
-        dataset = load_sample(config.name)
-    elif config.kind == "records":
-        if not config.path:
-            msg = "data.path is missing: give your own JSONL or CSV file"
-            raise ConfigError(msg)
-        dataset = load_records(config.path, columns=dict(config.columns) or None)
-    else:
-        if not config.root:
-            msg = "data.root is missing: the folder of the official LaMP files (scripts/download_lamp.py fetches them)"
-            raise ConfigError(msg)
-        questions, outputs = find_lamp(config.root, task.name, config.split, config.split_kind)
-        dataset = load_lamp(questions, outputs, task=task.name)
-    if dataset.task and dataset.task != task.name and not set(task.labels) >= _labels(dataset):
-        msg = f"the data are of task {dataset.task!r} and the task is {task.name!r}; use task={dataset.task}"
-        raise ConfigError(msg)
-    return _canonical_labels(dataset, task)
+    done: dict[str, list[Prediction]] = field(default_factory=dict)
+    incomplete: dict[str, PersonalinkError] = field(default_factory=dict)
 
-
-def _labels(dataset: Dataset) -> set[str]:
-    return {item.label for user in dataset.users for item in user.history}
-
-
-def _canonical_labels(dataset: Dataset, task: Task) -> Dataset:
-    """Every label checked and spelt as the task spells it."""
-
-    def checked(label: str, where: str) -> str:
-        try:
-            return task.check_label(label)
-        except DataError as error:
-            msg = f"{dataset.source}, {where}: {error}"
-            raise DataError(msg) from None
-
-    users = tuple(
-        replace(
-            user,
-            history=tuple(replace(i, label=checked(i.label, f"user {user.id}, item {i.id}")) for i in user.history),
-        )
-        for user in dataset.users
-    )
-    golds = {key: checked(gold, f"user {key[0]}, query {key[1]}") for key, gold in dataset.golds.items()}
-    return replace(dataset, users=users, golds=golds)
-
-
-def make_lm(config: LMConfig, task: Task) -> LM:
-    """The model of a configuration; nothing is started yet."""
-    if config.kind == "embedded":
-        return connect(
-            "embedded", model=config.path, context=config.context, threads=config.threads, slots=config.slots
-        )
-    if config.kind == "scripted":
-        return connect("scripted", labels=task.labels)
-    if not config.base_url:
-        msg = "lm.base_url is missing: the address of an OpenAI-compatible server, such as http://localhost:8000/v1"
-        raise ConfigError(msg)
-    names = ("api_key_env", "dialect", "revision", "tokenizer", "window", "concurrency", "users_in_flight", "timeout_s")
-    options = {name: getattr(config, name) for name in (*names, "retries", "down_timeout_s")}
-    return connect(config.base_url, model=config.model, **options)
+    @property
+    def state(self) -> str:
+        """The state that this amounts to."""
+        stopped = any(isinstance(error, Interrupted) for error in self.incomplete.values())
+        return "interrupted" if stopped else "incomplete" if self.incomplete else "complete"
 
 
 class Experiment:
@@ -143,7 +85,9 @@ class Experiment:
     ) -> None:
         self.config = config
         self.task = config.make_task()
-        self.rows = config.make_contexts()
+        self.contexts = config.make_contexts()
+        for context in self.contexts.values():
+            check_needs(context)
         self.dataset = load_data(config.data, self.task)
         self.manifest = make_manifest(
             self.dataset,
@@ -160,32 +104,61 @@ class Experiment:
         self._rewriter = rewriter or (make_lm(config.rewriter, self.task) if config.rewriter else None)
         self._progress = progress
         self._gateways: list[Gateway] = []
-        self._products: dict[tuple[str, str], asyncio.Task[Product]] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def drain(self) -> None:
         """Send nothing more; what is in flight is finished and sealed, and the run ends as interrupted."""
+        self._stopped = True
         for gateway in self._gateways:
             gateway.draining = True
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
 
     async def run(self) -> RunResult:
         """Do what is not done yet and seal it. A finished run asks nothing and is scored from its files.
 
         Raises:
             LMError: the model cannot be asked at all; nothing was sent.
+            IntegrityError: the data or the model are not those that this run was begun with.
+            StorageError: the run's folder cannot be written.
             UsageError: another process works in this directory.
         """
-        plain = self.config.as_dict()
-        self.run_dir.open(plain, fresh=self.config.fresh)
-        if self.run_dir.status["state"] == "complete":
+        self.run_dir.open(self.config.as_dict(), fresh=self.config.fresh)
+        self._check_data()
+        before = self.run_dir.status["state"]
+        if before == "complete" and not self.run_dir.broken_seal():
+            self._check_model()
             return RunResult(self.run_dir, "complete", {}, 0)
         with Journal(self.run_dir.log / "journal") as journal, open_cache(self.config.cache) as cache:
+            if before == "failed":  # empty and refused answers may have been the server's trouble of that day
+                journal.forget(("empty", "refused"))
             try:
                 tools = await self._connect(journal, cache)
-                return await self._work(tools)
+                return await self._work(Rows(self.contexts, tools), tuple(journal.remarks()))
             finally:
                 await self._lm.aclose()
                 if self._rewriter:
                     await self._rewriter.aclose()
+
+    def _check_data(self) -> None:
+        standing = self.run_dir.read_json("sealed/manifest.json")
+        made = json.loads(pretty_json(self.manifest.as_dict()))
+        if standing is not None and standing != made:
+            msg = (
+                f"{self.run_dir.path} was begun with other data (the users or their texts differ); "
+                "put the files back, or use fresh=true"
+            )
+            raise IntegrityError(msg)
+
+    def _check_model(self) -> None:
+        """Refuse another model than the one that a run was begun with, as far as it is known by now."""
+        standing = self.run_dir.read_json("sealed/model.json") or {}
+        for role, lm in (("lm", self._lm), ("rewriter", self._rewriter)):
+            now, then = getattr(lm, "identity", None), standing.get(role)
+            if now is not None and then is not None and now != then:
+                msg = f"{self.run_dir.path} was begun with the model {then} and {now} is given; use fresh=true"
+                raise IntegrityError(msg)
 
     async def plan(self) -> tuple[Plan, str]:
         """What the run will take, and a remark where the model could not be reached for its window and counter."""
@@ -196,23 +169,42 @@ class Experiment:
             lm = ScriptedLM(lambda request: "", window=self.config.lm.window)
             remark = f"the model was not reached ({error}); tokens are estimated"
         try:
-            return make_plan(self.users, self.rows, self._tools(Gateway(lm), None)), remark
+            return make_plan(self.users, self.contexts, self._tools(Gateway(lm), None)), remark
         finally:
             await self._lm.aclose()
 
+    async def _start(self, lm: LM) -> None:
+        """Start a model, unless told to stop meanwhile."""
+        if self._stopped:
+            raise Interrupted(_BEFORE)
+        self._starting = asyncio.create_task(lm.start())
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            if self._stopped:
+                raise Interrupted(_BEFORE) from None
+            raise
+
     async def _connect(self, journal: Journal, cache: Cache | None) -> Tools:
-        await self._lm.start()
+        await self._start(self._lm)
+        if self._rewriter:
+            await self._start(self._rewriter)
+        self._check_model()
         budget = Budget(self.config.budget) if self.config.budget != Limits() else None
         gateway = Gateway(self._lm, journal, budget=budget, cache=cache)
         self._gateways = [gateway]
         facts = {"versions": versions(), "lm": self._lm.describe()}
+        who = {"lm": self._lm.identity, "model": self._lm.model, "rewriter": None}
         rewriting = None
         if self._rewriter:
-            await self._rewriter.start()
             rewriting = Gateway(self._rewriter, journal, gateway.ledger, budget=budget, cache=cache, scan=False)
             self._gateways.append(rewriting)
             facts["rewriter"] = self._rewriter.describe()
-        self.run_dir.note_attempt(facts)
+            who["rewriter"] = self._rewriter.identity
+        if self._stopped:
+            self.drain()
+        self._write(lambda: self.run_dir.seal("model.json", pretty_json(who)))
+        self._write(lambda: self.run_dir.note_attempt(facts))
         return self._tools(gateway, rewriting)
 
     def _tools(self, gateway: Gateway, rewriting: Gateway | None) -> Tools:
@@ -222,139 +214,77 @@ class Experiment:
         donors = {e.user: by_id.get(e.donor) if e.donor is not None else None for e in self.manifest.entries}
         return Tools(agent, optimizer, lambda user: donors.get(user.id), self.config.seed)
 
-    async def _work(self, tools: Tools) -> RunResult:
-        self.run_dir.seal("manifest.json", pretty_json(self.manifest.as_dict()))
-        done: dict[str, list[Prediction]] = {}
-        incomplete: dict[str, PersonalinkError] = {}
-        interrupted = False
-        total = sum(len(user.queries) for user in self.users) * len(self.rows)
+    async def _work(self, rows: Rows, remarks: tuple[str, ...]) -> RunResult:
+        self._write(lambda: self.run_dir.seal("manifest.json", pretty_json(self.manifest.as_dict())))
+        so_far = _Progress()
+        try:
+            await self._all_users(rows, so_far)
+            await self._replay(rows, so_far)
+        finally:  # also when a fault of ours ends it: what is finished is kept
+            self._write(lambda: self._seal(rows, so_far))
+        sent, cached = (sum(getattr(g, name) for g in self._gateways) for name in ("sent", "cached"))
+        return RunResult(self.run_dir, so_far.state, so_far.incomplete, sent, cached, remarks)
+
+    async def _all_users(self, rows: Rows, so_far: _Progress) -> None:
+        """Every user, many at once, until they are done or something stops them all."""
+        total = sum(len(user.queries) for user in self.users) * len(self.contexts)
         progress = self._progress(total) if self._progress else None
-        answered = 0
 
         def show() -> None:
             if progress:
-                sent, flying = (sum(getattr(g, name) for g in self._gateways) for name in ("sent", "in_flight"))
-                tokens, failed = (sum(getattr(g, name) for g in self._gateways) for name in ("tokens", "failed"))
-                progress.update(done=answered, requests=sent, tokens=tokens, failures=failed, in_flight=flying)
+                names = ("sent", "in_flight", "tokens", "failed")
+                sums = {n: sum(getattr(g, n) for g in self._gateways) for n in names}
+                answered = sum(len(predictions) for predictions in so_far.done.values())
+                progress.update(
+                    done=answered,
+                    requests=sums["sent"],
+                    tokens=sums["tokens"],
+                    failures=sums["failed"],
+                    in_flight=sums["in_flight"],
+                )
 
         for gateway in self._gateways:
             gateway.on_answer = show
-        fleet = each_user(
-            self.users,
-            lambda user: self._one_user(user, tools),
-            at_once=self._lm.users_in_flight,
-            stopping=lambda: self._gateways[0].draining,
-        )
+        at_once, draining = self._lm.users_in_flight, lambda: self._gateways[0].draining
         try:
-            async for ended in fleet:
+            async for ended in each_user(self.users, rows.one_user, at_once=at_once, stopping=draining):
                 if isinstance(ended, Done):
-                    done[ended.user.id] = ended.value
-                    answered += len(ended.value)
+                    so_far.done[ended.user.id] = ended.value
                 else:
-                    incomplete[ended.user.id] = ended.error
-                    interrupted |= isinstance(ended.error, Interrupted)
+                    so_far.incomplete[ended.user.id] = ended.error
                 show()
         finally:
             if progress:
                 progress.close()
             for gateway in self._gateways:
                 await gateway.drain()
-        state = "interrupted" if interrupted else "incomplete" if incomplete else "complete"
-        self._seal(done, incomplete, state)
-        sent, cached = (sum(getattr(g, name) for g in self._gateways) for name in ("sent", "cached"))
-        return RunResult(self.run_dir, state, incomplete, sent, cached)
 
-    async def _one_user(self, user: User, tools: Tools) -> list[Prediction]:
-        """Prepare every product the rows need, then answer every query behind every row; long rows stand last."""
-        products = {}
-        for row, context in self.rows.items():
-            products[row] = await self._products_for(user, context, tools)
-        jobs = [
-            self._answer(user, query, row, context, products[row], tools)
-            for query in user.queries
-            for row, context in self.rows.items()
-        ]
-        return list(await asyncio.gather(*jobs))
+    async def _replay(self, rows: Rows, so_far: _Progress) -> None:
+        """Finish from the journal alone those whom an outage or a stop left unfinished, so that none is lost again."""
+        for user in [user for user in self.users if user.id in so_far.incomplete]:
+            try:
+                so_far.done[user.id] = await rows.one_user(user)
+            except PersonalinkError:
+                continue
+            del so_far.incomplete[user.id]
 
-    async def _products_for(self, user: User, context: Context, tools: Tools) -> Products:
-        own = {c.key: await self._product(user, c, tools) for c in (*context.needs(), context)}
-        donor = tools.donor(user)
-        lent = {c.key: await self._product(donor, c, tools) for c in context.donor_needs()} if donor else {}
-        return Products(own, lent)
+    def _seal(self, rows: Rows, so_far: _Progress) -> None:
+        """Write all that is finished, and the log beside it."""
+        seal(self.run_dir, self.users, so_far.done, self.dataset, rows, self.task)
+        ledger = self._gateways[0].ledger
+        write_atomic(self.run_dir.log / "ledger.json", pretty_json(ledger.as_dict()))
+        reasons = {user: str(error) for user, error in so_far.incomplete.items()}
+        left = {user.id for user in self.users} - set(so_far.done) - set(reasons)
+        state = so_far.state if not left else "incomplete"
+        self.run_dir.set_status(state, incomplete=reasons, users=len(self.users), finished=len(so_far.done))
 
-    async def _product(self, user: User, context: Context, tools: Tools) -> Product:
-        """A product, prepared once a user, whoever asks first."""
-        key = (user.id, context.key)
-        if key not in self._products:
-            self._products[key] = asyncio.create_task(self._prepare(user, context, tools))
-        return await asyncio.shield(self._products[key])
-
-    async def _prepare(self, user: User, context: Context, tools: Tools) -> Product:
-        needed = {c.key: await self._product(user, c, tools) for c in context.needs()}
-        return await context.prepare(user, Products(needed, {}), tools)
-
-    async def _answer(
-        self, user: User, query: Query, row: str, context: Context, products: Products, tools: Tools
-    ) -> Prediction:
-        def place() -> tuple[Placed, int]:
-            placed = context.place(user, query, products, tools)
-            return placed, tools.counter.count(placed.text)
-
-        placed, tokens = await asyncio.to_thread(place) if tools.counter.remote else place()
-        answer = await tools.agent.answer(placed.text, query.input, Bill(user.id, "answer", row=row))
-        return Prediction.of(user.id, query.id, row, placed, tokens, answer)
-
-    def _seal(
-        self, done: Mapping[str, list[Prediction]], incomplete: Mapping[str, PersonalinkError], state: str
-    ) -> None:
-        """Write all that is finished, sorted, without a clock."""
-        run, users = self.run_dir, [user for user in self.users if user.id in done]
-        run.seal_lines("predictions.jsonl", (p.as_dict() for user in users for p in done[user.id]))
-        run.seal_lines("floors.jsonl", (p.as_dict() for user in users for p in floor_predictions(user, self.task)))
-        golds = [(u.id, q.id, self.dataset.gold(u.id, q.id)) for u in users for q in u.queries]
-        run.seal_lines("golds.jsonl", ({"user": u, "query": q, "gold": gold} for u, q, gold in golds))
-        finished = {user.id for user in users}
-        prepared: dict[str, dict[str, Product]] = {}
-        for (user_id, key), task in self._products.items():
-            if user_id in finished and task.done() and not task.cancelled() and not task.exception():
-                prepared.setdefault(key, {})[user_id] = task.result()
-        for context in sorted({c for row in self.rows.values() for c in _closure(row)}, key=lambda c: c.key):
-            products = {user: p for user, p in prepared.get(context.key, {}).items() if p}
-            if products:
-                name = f"products/{type(context).__name__}-{context.key[:8]}.jsonl"
-                run.seal_lines(name, ({"user": u, "product": products[u]} for u in sorted(products)))
-            if isinstance(context, Refine):
-                for user_id, product in products.items():
-                    persona = Refinement.from_dict(product).persona
-                    run.seal(f"personas/{file_name(user_id)}.json", to_json(persona))
-                    run.seal(f"personas/{file_name(user_id)}.md", to_markdown(persona))
-        run.path.joinpath("log", "ledger.json").write_text(pretty_json(self._gateways[0].ledger.as_dict()))
-        reasons = {user: str(error) for user, error in incomplete.items()}
-        run.set_status(state, incomplete=reasons, users=len(self.users), finished=len(users))
-
-
-def _closure(context: Context) -> list[Context]:
-    """A context and all that it needs."""
-    needed = (*context.needs(), *context.donor_needs())
-    return [context, *(c for n in needed for c in _closure(n))]
-
-
-def floor_predictions(user: User, task: Task) -> list[Prediction]:
-    """The model-free floors for one user, as predictions."""
-    made = []
-    for query in user.queries:
-        for row, floor in floors_for(task).items():
-            label = floor(user, query)
-            made.append(Prediction(user.id, query.id, row, label, "exact", "ok" if label else "empty", label or "", 0))
-    return made
-
-
-def versions() -> dict[str, str]:
-    """What ran: Python, platform and the packages that can change a result."""
-    found = {"personalink": personalink.__version__, "python": sys.version.split()[0], "platform": platform.platform()}
-    for name in ("numpy", "scikit-learn", "aiohttp", "xllamacpp", "transformers", "vllm"):
+    def _write(self, work: Callable[[], None]) -> None:
         try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+            work()
+        except OSError as error:
+            why = error.strerror or error
+            msg = f"cannot write {self.run_dir.path}: {why}; make room, then the same command goes on"
+            raise StorageError(msg) from None
+
+
+_BEFORE = "interrupted before anything was sent"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from personalink.data.types import User
-from personalink.errors import Interrupted, LMError, PersonalinkError, Unreachable
+from personalink.errors import ConfigError, Interrupted, LMError, PersonalinkError, Unreachable
 
 T = TypeVar("T")
 
@@ -51,8 +51,11 @@ async def each_user(
         stopping: asked before each start; True starts no more (a drain).
 
     Raises:
-        PersonalinkError: what was fatal and concerned no single user (a leak, an altered file).
+        PersonalinkError: what concerns no single user (a leak, an altered file, a context that does not work).
     """
+    if at_once < 1:
+        msg = f"users_in_flight is {at_once}; it must be at least 1"
+        raise ConfigError(msg)
     waiting = iter(users)
     running: dict[asyncio.Task[T], User] = {}
     halt: PersonalinkError | None = None
@@ -89,7 +92,8 @@ def _ended(task: asyncio.Task[T], user: User) -> Done[T] | Incomplete:
     error = task.exception()
     if error is None:
         return Done(user, task.result())
-    if isinstance(error, PersonalinkError) and (not error.fatal or isinstance(error, LMError)):
+    ours = isinstance(error, PersonalinkError) and not isinstance(error, ConfigError)
+    if isinstance(error, PersonalinkError) and ours and (not error.fatal or isinstance(error, LMError)):
         return Incomplete(user, error)
     raise error
 

@@ -30,6 +30,7 @@ def merge(shards: Sequence[RunDir]) -> RunDir:
     """
     whole = _whole_config(shards)
     for shard in shards:
+        shard.check_seal()
         state = shard.status["state"]
         if state != "complete":
             msg = f"{shard.path} is {state or 'not finished'}; run its command again first"
@@ -48,7 +49,14 @@ def merge(shards: Sequence[RunDir]) -> RunDir:
     target.seal("manifest.json", next(iter(manifests)).decode())
     for name, users in records.items():
         target.seal_lines(name, (record for user in order for record in users[user]))
+    for name in ("model.json", "data.json"):
+        texts = {(shard.sealed / name).read_text(encoding="utf-8") for shard in shards}
+        if len(texts) != 1:
+            msg = f"the shards differ in {name}: they were not asked of one model over the same data"
+            raise IntegrityError(msg)
+        target.seal(name, texts.pop())
     _products(shards, target)
+    target.close_seal()
     target.set_status("complete", incomplete={}, users=len(order), finished=len(order), merged=len(shards))
     (target.log / "ledger.json").write_text(pretty_json(_ledger(shards).as_dict()), encoding="utf-8")
     return target

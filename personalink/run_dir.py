@@ -12,13 +12,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from personalink.canonical import canonical_json, digest, pretty_json, write_atomic
-from personalink.errors import IntegrityError, PersonalinkError, UsageError
+from personalink.canonical import canonical_json, digest, file_digest, pretty_json, write_atomic
+from personalink.errors import IntegrityError, StorageError, UsageError
+from personalink.lm.journal import Journal
 
+SEAL = "seal.json"
+_COMPUTED = ("table.", "selection.", "metrics.")
 LAYOUT = """What is where in a run's directory
 
 sealed/   the same bytes however often the run was interrupted
   config.json          the resolved configuration
+  model.json           who answered
+  data.json            where the users come from, and what the loader left out
+  seal.json            the digest of every file that is not computed from others
   manifest.json        the users, their queries, their random-user donors, the digest of the data
   predictions.jsonl    every answer, with its raw text
   golds.jsonl          the gold labels, kept apart
@@ -54,26 +60,38 @@ class RunDir:
 
         Raises:
             IntegrityError: another configuration's run stands here.
-            PersonalinkError: the folder cannot be written.
+            UsageError: another process works in the run that is to be put aside.
+            StorageError: the folder cannot be written.
         """
         try:
             if fresh and self.path.exists():
                 self._put_aside()
             self.log.mkdir(parents=True, exist_ok=True)
+            self._sweep()
             standing = self.read_json("sealed/config.json")
             wanted = json.loads(canonical_json(config))
             if standing is not None and standing != wanted:
-                changed = sorted(k for k in {*standing, *wanted} if standing.get(k) != wanted.get(k))
+                keys = {*standing, *wanted} if isinstance(standing, dict) else {"everything"}
+                changed = sorted(k for k in keys if k == "everything" or standing.get(k) != wanted.get(k))
                 what = ", ".join(changed)
                 msg = f"{self.path} holds a run of another configuration (differs in {what}); use fresh=true"
                 raise IntegrityError(msg)
-            self.seal("config.json", pretty_json(config))
+            if standing is None:
+                self.seal("config.json", pretty_json(config))
             write_atomic(self.path / "README.txt", LAYOUT)
         except OSError as error:
             msg = f"cannot write the run's folder {self.path}: {error.strerror}; give another runs_dir"
-            raise PersonalinkError(msg) from None
+            raise StorageError(msg) from None
+
+    def _sweep(self) -> None:
+        """Take away what a process that was killed while it wrote left behind."""
+        for path in self.sealed.rglob(".*"):
+            if path.is_file():
+                path.unlink(missing_ok=True)
 
     def _put_aside(self) -> None:
+        if (self.log / "journal").exists():
+            Journal(self.log / "journal").close()  # nobody works here, or this raises
         n = 1
         while (aside := self.path.with_name(f"{self.path.name}.old{n}")).exists():
             n += 1
@@ -87,6 +105,36 @@ class RunDir:
         """Write one sealed file of JSON lines, in the order given."""
         self.seal(name, "".join(canonical_json(record) + "\n" for record in records))
 
+    def close_seal(self) -> None:
+        """Write down the digest of every sealed file but the tables, which are computed from them."""
+        self.seal(SEAL, pretty_json(self._digests()))
+
+    def _digests(self) -> dict[str, str]:
+        names = (p for p in self.sealed.rglob("*") if p.is_file())
+        return {
+            str(path.relative_to(self.sealed)): file_digest(path)
+            for path in names
+            if path.name != SEAL and not path.name.startswith((*_COMPUTED, "."))
+        }
+
+    def broken_seal(self) -> str:
+        """The first sealed file that is missing, altered or new since it was sealed; "" when all is as it was."""
+        sealed = self.read_json(f"sealed/{SEAL}")
+        if not isinstance(sealed, dict):
+            return SEAL
+        found = self._digests()
+        return next((name for name in sorted({*sealed, *found}) if sealed.get(name) != found.get(name)), "")
+
+    def check_seal(self) -> None:
+        """Refuse what was altered.
+
+        Raises:
+            IntegrityError: a sealed file is missing, altered or new.
+        """
+        if name := self.broken_seal():
+            msg = f"{self.sealed / name} is missing or was altered; run the same command again to seal it anew"
+            raise IntegrityError(msg)
+
     def read_json(self, name: str) -> Any:
         """A JSON file of the run, None where it is absent.
 
@@ -98,35 +146,42 @@ class RunDir:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             msg = f"{path} is damaged: {error}"
             raise IntegrityError(msg) from None
 
     def read_lines(self, name: str) -> Iterator[Any]:
-        """The records of a file of JSON lines.
+        """The records of a file of JSON lines, each an object.
 
         Raises:
-            IntegrityError: a line is not JSON.
+            IntegrityError: the file cannot be read, or a line is no JSON object.
         """
         path = self.path / name
-        if not path.exists():
-            return
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    msg = f"{path} is damaged in line {number}: {error.msg}"
-                    raise IntegrityError(msg) from None
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        except (UnicodeDecodeError, OSError) as error:
+            msg = f"{path} is damaged: {error}"
+            raise IntegrityError(msg) from None
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                msg = f"{path} is damaged in line {number}: {error.msg}"
+                raise IntegrityError(msg) from None
+            if not isinstance(record, dict):
+                msg = f"{path} is damaged in line {number}: expected an object"
+                raise IntegrityError(msg)
+            yield record
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the last attempt came to: {"state": "complete" | "incomplete" | "interrupted" | "", …}."""
-        return self.read_json("log/status.json") or {"state": ""}
+        """What the last attempt came to: {"state": "complete" | "failed" | "incomplete" | "interrupted" | "", …}."""
+        status = self.read_json("log/status.json")
+        return status if isinstance(status, dict) and "state" in status else {"state": ""}
 
     def set_status(self, state: str, **facts: Any) -> None:
         """Write the status."""
-        write_atomic(self.log / "status.json", pretty_json({"state": state, **facts}))
+        write_atomic(self.log / "status.json", pretty_json({**facts, "state": state}))
 
     def note_attempt(self, facts: Mapping[str, Any]) -> None:
         """Append one attempt: versions and what the endpoint says it is."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from personalink import background
 from personalink.config import RunConfig
-from personalink.errors import IncompleteRun, Interrupted, LMError, PersonalinkError
+from personalink.errors import IncompleteRun, Interrupted, LMError, PersonalinkError, StorageError
 from personalink.experiment import Experiment, RunResult
 from personalink.lm.base import LM
 from personalink.progress import Progress
@@ -57,8 +57,16 @@ async def arun(
     started(experiment)
     result = await experiment.run()
     scores = score_run(result.run)
-    scores.seal(result.run)
-    return Finished(result, scores, _trouble(config, result, scores))
+    try:
+        scores.seal(result.run)
+    except OSError as error:
+        msg = f"cannot write the tables of {result.run.path}: {error.strerror or error}"
+        raise StorageError(msg) from None
+    trouble = _trouble(config, result, scores)
+    if trouble is not None and result.state == "complete":
+        facts = {name: value for name, value in result.run.status.items() if name != "state"}
+        result.run.set_status("failed", **{**facts, "why": str(trouble)})
+    return Finished(result, scores, trouble)
 
 
 def run(config: RunConfig | Mapping[str, Any], **options: Any) -> Finished:
@@ -92,6 +100,12 @@ def _trouble(config: RunConfig, result: RunResult, scores: Scores) -> Personalin
         msg = (
             f"{failed} of {total} answers carry no label ({kinds}); "
             f"max_failed allows {config.max_failed:.0%}: {REMEDIES[worst]}"
+        )
+        return IncompleteRun(msg)
+    if total and scores.unconstrained > config.max_failed * total:
+        msg = (
+            f"{scores.unconstrained} of {total} answers do not keep to the labels that they were constrained to: the "
+            "server ignores the constraint; see `personalink doctor`, or use constrain=none"
         )
         return IncompleteRun(msg)
     return None

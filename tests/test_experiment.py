@@ -16,7 +16,16 @@ from typing import Any
 import pytest
 
 from personalink.config import RunConfig
-from personalink.errors import IncompleteRun, IntegrityError, ModelNotFound, Unauthorized, Unreachable, UsageError
+from personalink.errors import (
+    ConfigError,
+    IncompleteRun,
+    IntegrityError,
+    Interrupted,
+    ModelNotFound,
+    Unauthorized,
+    Unreachable,
+    UsageError,
+)
 from personalink.experiment import Experiment
 from personalink.lm import ScriptedLM
 from personalink.lm.base import Completion, Request
@@ -135,7 +144,7 @@ def test_order_and_concurrency_change_no_sealed_byte(tmp_path: Path) -> None:
         lm = ScriptedLM(random_script(5), concurrency=concurrency, users_in_flight=users, latency_s=0.0005)
         go(folder, lm)
         files = sealed(folder)
-        for name in ("config.json", "manifest.json"):  # they hold path and digest of the file
+        for name in ("config.json", "manifest.json", "data.json", "seal.json"):  # path and digest of the file
             files.pop(name)
         results.append(files)
     assert results[0] == results[2]
@@ -203,7 +212,8 @@ def test_twenty_kills_at_random_moments_leave_the_same_bytes(tmp_path: Path) -> 
     assert "SENT" in last.stdout
     ours, theirs = sealed(killed), sealed(whole)
     for files in (ours, theirs):
-        files["config.json"] = files["config.json"].replace(str(whole).encode(), str(killed).encode())
+        for name in ("config.json", "seal.json"):  # they hold the file's path
+            del files[name]
     assert ours == theirs
     with Journal(next(iter(killed.glob("runs/made_up/*/log/journal")))) as journal:
         paid = len(journal)
@@ -249,7 +259,8 @@ def test_a_model_that_goes_away_leaves_what_was_finished(folder: Path, error: Ex
     (alone / "people.jsonl").symlink_to(folder / "people.jsonl")
     go(alone)
     ours, theirs = sealed(folder), sealed(alone)
-    del ours["config.json"], theirs["config.json"]
+    for name in ("config.json", "seal.json"):  # they hold the file's path
+        del ours[name], theirs[name]
     assert ours == theirs
 
 
@@ -349,7 +360,8 @@ def test_a_budget_is_never_exceeded_and_a_larger_one_goes_on(folder: Path) -> No
     assert finished.result.state == "complete"
     assert sent == len(whole.requests)
     ours, theirs = sealed(folder), sealed(other)
-    del ours["config.json"], theirs["config.json"]
+    for name in ("config.json", "seal.json"):  # they hold the file's path
+        del ours[name], theirs[name]
     assert ours == theirs
 
 
@@ -364,3 +376,176 @@ def test_one_users_budget_stops_that_user_alone(folder: Path) -> None:
     for line in ledger["lines"]:
         per_user[line["user"]] = per_user.get(line["user"], 0) + line["calls"]
     assert max(per_user.values()) <= 18
+
+
+def test_other_data_under_the_same_path_are_refused(folder: Path) -> None:
+    go(folder)
+    text = (folder / "people.jsonl").read_text()
+    (folder / "people.jsonl").write_text(text.replace("amber", "umber"))
+    with pytest.raises(IntegrityError, match="begun with other data"):
+        go(folder)
+    (folder / "people.jsonl").write_text(text)
+    assert go(folder).result.sent == 0
+
+
+def test_another_model_is_refused_finished_or_not(folder: Path) -> None:
+    go(folder)
+    with pytest.raises(IntegrityError, match="begun with the model"):
+        go(folder, ScriptedLM(random_script(6), identity="another"))
+    next(folder.glob("runs/made_up/*/log/status.json")).unlink()
+    with pytest.raises(IntegrityError, match="begun with the model"):
+        go(folder, ScriptedLM(random_script(6), identity="another"))
+    assert go(folder, ScriptedLM(random_script(6), identity="another"), fresh=True).result.state == "complete"
+
+
+@pytest.mark.parametrize(
+    "harm", ["predictions.jsonl", "golds.jsonl", "floors.jsonl", "model.json", "products", "text", "seal.json", "more"]
+)
+def test_what_is_missing_or_altered_is_no_result_and_is_sealed_anew(folder: Path, harm: str) -> None:
+    import shutil
+
+    from personalink.report.results import score_run
+
+    finished = go(folder)
+    before, run = sealed(folder), finished.result.run
+    target = run.sealed / harm
+    if harm == "text":
+        file = run.sealed / "predictions.jsonl"
+        file.write_text(file.read_text().replace('"text":"north"', '"text":"south"'))
+    elif harm == "more":
+        (run.sealed / "products" / "Refine-strange.jsonl").write_text("{}\n")
+    elif target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+    with pytest.raises(IntegrityError, match="missing or was altered"):
+        score_run(run)
+    if harm == "more":
+        (run.sealed / "products" / "Refine-strange.jsonl").unlink()
+    again = go(folder)
+    assert (again.result.sent, again.result.state) == (0, "complete")
+    assert sealed(folder) == before
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "null", '{"a":1}', "\xff"])
+@pytest.mark.parametrize("name", ["predictions.jsonl", "config.json", "golds.jsonl", "products/Refine"])
+def test_damaged_files_are_one_line(folder: Path, name: str, content: str) -> None:
+    from personalink.report.results import score_run
+
+    run = go(folder).result.run
+    (target,) = run.sealed.glob(f"{name}*")
+    target.write_bytes(content.encode("latin-1") + b"\n")
+    with pytest.raises(IntegrityError) as refused:
+        score_run(run)
+    assert "\n" not in str(refused.value)
+    run.close_seal()  # even if the seal were true
+    if not (name == "config.json" and content in ("null",)):
+        try:
+            score_run(run)
+        except IntegrityError as error:
+            assert "\n" not in str(error)
+
+
+def test_an_outage_later_loses_nothing_that_was_finished(folder: Path) -> None:
+    healthy, count = random_script(5), {"n": 0}
+
+    def answer(request: Request) -> str | Completion | Exception:
+        count["n"] += 1
+        return Unreachable("gone") if count["n"] > 150 else healthy(request)
+
+    first = go(folder, ScriptedLM(answer, users_in_flight=1, concurrency=1))
+    kept = sealed(folder)["predictions.jsonl"]
+    assert kept
+    second = go(folder, ScriptedLM(lambda request: Unreachable("gone"), users_in_flight=1, concurrency=1))
+    assert sealed(folder)["predictions.jsonl"] == kept
+    assert len(second.result.incomplete) == len(first.result.incomplete)
+
+
+def test_empty_answers_of_a_bad_day_are_asked_for_again(folder: Path) -> None:
+    first = go(folder, ScriptedLM(lambda request: ""), max_failed=0.1)
+    assert first.result.run.status["state"] == "failed"
+    lm = ScriptedLM(random_script(5))
+    again = go(folder, lm, max_failed=0.1)
+    assert again.trouble is None
+    assert len(lm.requests) > 100
+    assert again.scores.metrics["nopers"]["n_empty"] == 0
+
+
+def test_a_constraint_that_is_ignored_is_trouble_and_is_said(folder: Path) -> None:
+    def ignores(request: Request) -> Completion:
+        return Completion("it lies in the north", constrained="structured_outputs" if request.constraint else "")
+
+    finished = go(folder, ScriptedLM(ignores), constrain="label")
+    assert finished.trouble is None  # max_failed is 1 in these settings
+    assert "the server ignores the constraint" in finished.scores.results.as_text().replace("\n", " ")
+    finished = go(folder, ScriptedLM(ignores), constrain="label", max_failed=0.1, fresh=True)
+    assert isinstance(finished.trouble, IncompleteRun)
+    assert "ignores the constraint" in str(finished.trouble)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Raises", "prepare() raised ZeroDivisionError"),
+        ("Nothing", "place() returned"),
+        ("Sets", "prepare() returned what is no plain JSON"),
+        ("Itself", "needs itself"),
+    ],
+)
+def test_a_context_that_does_not_work_is_one_line_and_keeps_the_journal(folder: Path, name: str, message: str) -> None:
+    rows = {"nopers": ROWS["nopers"], "mine": {"_target_": f"tests.bad_contexts.{name}"}}
+    with pytest.raises(ConfigError) as refused:
+        go(folder, context=rows)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_stop_before_the_model_is_up_ends_it(folder: Path) -> None:
+    class Slow(ScriptedLM):
+        async def start(self) -> None:
+            await asyncio.sleep(30)
+
+    async def main() -> None:
+        experiment = Experiment(RunConfig.from_mapping(settings(folder)), lm=Slow(random_script(5)))
+        running = asyncio.create_task(experiment.run())
+        await asyncio.sleep(0.05)
+        experiment.drain()
+        with pytest.raises(Interrupted, match="before anything was sent"):
+            await asyncio.wait_for(running, 5)
+
+    asyncio.run(main())
+
+
+def test_fresh_leaves_a_run_alone_that_somebody_works_in(folder: Path) -> None:
+    path = go(folder).result.run.path
+    with Journal(path / "log" / "journal"), pytest.raises(UsageError, match="another process"):
+        go(folder, fresh=True)
+    assert path.exists()
+
+
+def test_what_a_killed_writer_left_is_swept(folder: Path) -> None:
+    run = go(folder).result.run
+    (run.sealed / ".predictions.jsonl.abc").write_text("half")
+    go(folder)
+    assert not list(run.sealed.glob(".*"))
+
+
+def test_damaged_journals_are_told(folder: Path) -> None:
+    run = go(folder).result.run
+    journal = run.log / "journal"
+    raw = bytearray(journal.read_bytes())
+    raw[200] ^= 1
+    journal.write_bytes(bytes(raw[:-5]))
+    (run.log / "status.json").unlink()
+    remarks = go(folder).result.remarks
+    assert any("damaged" in remark for remark in remarks)
+    assert any("not whole" in remark for remark in remarks)
+
+
+def test_what_the_loader_left_out_is_said(folder: Path) -> None:
+    lines = (folder / "people.jsonl").read_text().splitlines()
+    query = json.loads(next(line for line in lines if '"query"' in line))
+    planted = {**query, "id": "planted", "split": "history", "input": query["input"].upper()}
+    (folder / "people.jsonl").write_text("\n".join([*lines, json.dumps(planted)]) + "\n")
+    text = go(folder).scores.results.as_text()
+    assert "Left out by the loader: 1 ×" in text

@@ -83,11 +83,17 @@ def test_a_lost_or_strange_user_is_found(folder: Path) -> None:
     kept = path.read_text()
     user = json.loads(kept.splitlines()[0])["user"]
     path.write_text("".join(line + "\n" for line in kept.splitlines() if json.loads(line)["user"] != user))
+    with pytest.raises(IntegrityError, match="missing or was altered"):
+        merge(shards)
+    for shard in shards:
+        shard.close_seal()  # as somebody would who means it
     with pytest.raises(IntegrityError, match="the union is not complete"):
         merge(shards)
     path.write_text(kept)
     other = next(s.sealed / "predictions.jsonl" for s in shards if s.sealed / "predictions.jsonl" != path)
     other.write_text(other.read_text() + kept.splitlines()[0] + "\n")
+    for shard in shards:
+        shard.close_seal()
     with pytest.raises(IntegrityError, match="does not belong in this shard"):
         merge(shards)
 

@@ -59,6 +59,7 @@ ROOMS = (
     {"contexts", "floors", "predictions", "plan"},
     {"fleet"},
     {"personalink", "config", "run_dir"},
+    {"sources", "rows", "sealing"},
     {"experiment", "doctor", "merge"},
     {"report"},
     {"running"},

@@ -11,13 +11,13 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from personalink.canonical import canonical_json
-from personalink.errors import PersonalinkError, UsageError
+from personalink.errors import StorageError, UsageError
 from personalink.lm.base import Completion, completion_from_dict, completion_to_dict
 
 
@@ -30,7 +30,7 @@ class Journal:
 
     Raises:
         UsageError: another process has it open.
-        PersonalinkError: the folder cannot be written.
+        StorageError: the folder cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class Journal:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             msg = f"cannot write the journal {path}: {error.strerror}; give another runs_dir or make room"
-            raise PersonalinkError(msg) from None
+            raise StorageError(msg) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -89,7 +89,7 @@ class Journal:
         """Append one answer.
 
         Raises:
-            PersonalinkError: it could not be written (disk full, …); nothing more should be sent.
+            StorageError: it could not be written (disk full, …); nothing more should be sent.
         """
         body = canonical_json({"key": key, "completion": completion_to_dict(completion), "bill": bill}).encode()
         line = b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
@@ -99,13 +99,31 @@ class Journal:
             msg = (
                 f"cannot write the journal {self.path}: {error.strerror}; what is finished is kept, make room and go on"
             )
-            raise PersonalinkError(msg) from None
+            raise StorageError(msg) from None
         if written < len(line):
             os.ftruncate(self._file, self._end)
             msg = f"cannot write the journal {self.path}: no space left; what is finished is kept, make room and go on"
-            raise PersonalinkError(msg)
+            raise StorageError(msg)
         self._places[bytes.fromhex(key)] = (self._end, len(line))
         self._end += len(line)
+
+    def forget(self, outcomes: Collection[str]) -> int:
+        """Act as if answers with these outcomes were not there, so that they are asked for again; how many."""
+        found = []
+        for key, (offset, length) in self._places.items():
+            record = _checked(os.pread(self._file, length, offset))
+            if record is not None and record["completion"]["outcome"] in outcomes:
+                found.append(key)
+        for key in found:
+            del self._places[key]
+        return len(found)
+
+    def remarks(self) -> list[str]:
+        """What was wrong with the file when it was opened, in words."""
+        told = [f"cut off {self.torn} bytes of a record that was not whole"] if self.torn else []
+        if self.damaged:
+            told.append(f"passed over {self.damaged} damaged records; their answers are asked for again")
+        return [f"journal: {remark}" for remark in told]
 
     def bills(self) -> Iterator[tuple[list[Any], Completion]]:
         """Who asked for each answer that was paid for, in the order paid."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from personalink.canonical import pretty_json
-from personalink.errors import IntegrityError
+from personalink.contexts.persona import Refine
+from personalink.errors import IntegrityError, PersonaError
 from personalink.metrics import Scored, bootstrap_interval, primary, score
 from personalink.predictions import Prediction
 from personalink.refinement import Refinement
@@ -31,6 +32,7 @@ class Scores:
         metrics: row → metrics, interval, and the paper's figures where it has the row.
         outcomes: how the methods' answers ended, e.g. {"ok": 130, "unreadable": 6}; floors are not counted.
         no_label: answers that carry no label because they were empty, refused, cut off or too long.
+        unconstrained: answers that were sent with a constraint and do not keep to it: the server ignored it.
     """
 
     task: Task
@@ -40,6 +42,7 @@ class Scores:
     metrics: Mapping[str, Mapping[str, Any]]
     outcomes: Mapping[str, int]
     no_label: Mapping[str, int]
+    unconstrained: int = 0
 
     def seal(self, run: RunDir) -> None:
         """Write metrics and tables into the run."""
@@ -56,12 +59,35 @@ def score_run(run: RunDir) -> Scores:
     """Score a run from its sealed files, every raw text read again by the task's parser.
 
     Raises:
-        IntegrityError: a sealed file is missing or damaged.
+        IntegrityError: a sealed file is missing, altered or damaged.
     """
     config = run.read_json("sealed/config.json")
     if config is None:
         msg = f"{run.path} has no sealed/config.json; it is not a run's directory"
         raise IntegrityError(msg)
+    run.check_seal()
+    try:
+        return _score(run, config)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        msg = f"{run.sealed} is damaged: {type(error).__name__} {error}; run the same command again to seal it anew"
+        raise IntegrityError(msg) from None
+
+
+def refinements_of(run: RunDir) -> list[Refinement]:
+    """Every refinement that a run holds.
+
+    Raises:
+        IntegrityError: one is damaged.
+    """
+    name = f"sealed/products/Refine-{Refine().key[:8]}.jsonl"
+    try:
+        return [Refinement.from_dict(record["product"]) for record in run.read_lines(name)]
+    except (KeyError, TypeError, PersonaError) as error:
+        msg = f"{run.path / name} is damaged: {type(error).__name__} {error}"
+        raise IntegrityError(msg) from None
+
+
+def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
     task = task_from(config["task"])
     golds = {(g["user"], g["query"]): g["gold"] for g in run.read_lines("sealed/golds.jsonl")}
     floors = _by_row(Prediction.from_dict(p) for p in run.read_lines("sealed/floors.jsonl"))
@@ -78,21 +104,26 @@ def score_run(run: RunDir) -> Scores:
                 "context_tokens": result.context_tokens,
                 "paper": paper_row(task.name, row),
             }
-    refinements = [
-        Refinement.from_dict(record["product"])
-        for path in sorted(run.sealed.glob("products/Refine-*.jsonl"))
-        for record in run.read_lines(str(path.relative_to(run.path)))
-    ]
+    refinements = refinements_of(run)
     everything = [p for predictions in ordered.values() for p in predictions]
     return Scores(
         task=task,
         config=config,
-        results=results_table(task, rows, title=_title(config, ordered), notes=_notes(config, golds, everything)),
+        results=results_table(
+            task, rows, title=_title(run, config, ordered), notes=_notes(run, config, golds, everything)
+        ),
         selection=selection_table(refinements) if any(r.slice_ids for r in refinements) else None,
         metrics=metrics,
         outcomes=dict(sorted(Counter(p.outcome for p in everything).items())),
         no_label=dict(sorted(Counter(p.outcome for p in everything if _failed(p)).items())),
+        unconstrained=sum(breaks_constraint(p, task) for p in everything),
     )
+
+
+def breaks_constraint(prediction: Prediction, task: Task) -> bool:
+    """Whether an answer that was to be one of the labels is none: then the server did not constrain it."""
+    whole = prediction.outcome in ("ok", "unreadable")
+    return bool(prediction.constrained) and whole and prediction.text.strip() not in task.labels
 
 
 def _failed(prediction: Prediction) -> bool:
@@ -128,24 +159,34 @@ def _row(
     )
 
 
-def _title(config: Mapping[str, Any], rows: Mapping[str, list[Prediction]]) -> str:
+def _title(run: RunDir, config: Mapping[str, Any], rows: Mapping[str, list[Prediction]]) -> str:
     users = len({p.user for predictions in rows.values() for p in predictions})
-    lm = config["lm"]
-    model = lm["model"] or lm["path"] or ("SmolLM2-135M-Instruct" if lm["kind"] == "embedded" else lm["kind"])
+    who = run.read_json("sealed/model.json") or {}
+    model = "SmolLM2-135M-Instruct" if "SmolLM2-135M-Instruct" in str(who.get("model")) else who.get("model")
     return f"{config['name']}: task {config['task']['name']}, n = {users} users, model {model}, seed {config['seed']}"
 
 
 def _notes(
-    config: Mapping[str, Any], golds: Mapping[tuple[str, str], str | None], predictions: list[Prediction]
+    run: RunDir, config: Mapping[str, Any], golds: Mapping[tuple[str, str], str | None], predictions: list[Prediction]
 ) -> list[str]:
     notes = list(config["notes"])
     by = sorted({p.constrained for p in predictions})
-    if any(by):
+    broken = sum(breaks_constraint(p, task_from(config["task"])) for p in predictions)
+    if broken:
+        notes.append(
+            f"Labels were to be constrained by {', '.join(b for b in by if b)}, and {broken} of {len(predictions)} "
+            "answers are none of them: the server ignores the constraint (see `personalink doctor`)."
+        )
+    elif any(by):
         notes.append(f"Labels constrained by {', '.join(b or 'nothing (some answers)' for b in by)}.")
     elif config["constrain"] != "none":
         notes.append("Labels were to be constrained, and the server could not: unconstrained.")
     else:
         notes.append("Labels unconstrained.")
+    left_out = (run.read_json("sealed/data.json") or {}).get("left_out", {})
+    if left_out:
+        told = ", ".join(f"{n} × {why}" for why, n in sorted(left_out.items()))
+        notes.append(f"Left out by the loader: {told}.")
     if missing := sum(gold is None for gold in golds.values()):
         notes.append(
             f"{missing} queries have no gold label in these files (an official test split) and are not scored."

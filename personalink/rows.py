@@ -1,0 +1,120 @@
+"""The rows of a table for one user: prepare what they need, place, ask. Products are made once, whoever asks first.
+
+Knows contexts and the agent; knows no files and no other user but the donor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from personalink.contexts.base import (
+    Context,
+    Placed,
+    Product,
+    Products,
+    Tools,
+    check_needs,
+    checked_placed,
+    checked_product,
+)
+from personalink.data import User
+from personalink.data.types import Query
+from personalink.errors import ConfigError, PersonalinkError
+from personalink.lm.ledger import Bill
+from personalink.predictions import Prediction
+
+
+class Rows:
+    """Every row over any user.
+
+    Args:
+        contexts: row name → context, in the table's order (long prompts last).
+        tools: what contexts work with.
+
+    Raises:
+        ConfigError: contexts that need each other in a circle.
+    """
+
+    def __init__(self, contexts: Mapping[str, Context], tools: Tools) -> None:
+        for context in contexts.values():
+            check_needs(context)
+        self.contexts, self.tools = contexts, tools
+        self._products: dict[tuple[str, str], asyncio.Task[Product]] = {}
+
+    async def one_user(self, user: User) -> list[Prediction]:
+        """Every row's answer to every query of a user."""
+        products = {row: await self._products_for(user, context) for row, context in self.contexts.items()}
+        jobs = [
+            self._answer(user, query, row, context, products[row])
+            for query in user.queries
+            for row, context in self.contexts.items()
+        ]
+        return list(await asyncio.gather(*jobs))
+
+    def prepared(self, context: Context, users: set[str]) -> dict[str, Product]:
+        """The products of a context that are there, of some users; empty ones are left out."""
+        found = {}
+        for (user, key), task in self._products.items():
+            made = key == context.key and user in users and task.done() and not task.cancelled()
+            if made and not task.exception() and task.result():
+                found[user] = task.result()
+        return found
+
+    def all_contexts(self) -> list[Context]:
+        """Every context of the rows and what they need, each once, in a fixed order."""
+        return sorted({c for row in self.contexts.values() for c in _closure(row)}, key=lambda c: c.key)
+
+    async def _products_for(self, user: User, context: Context) -> Products:
+        own = {c.key: await self._product(user, c) for c in (*context.needs(), context)}
+        donor = self.tools.donor(user)
+        lent = {c.key: await self._product(donor, c) for c in context.donor_needs()} if donor else {}
+        return Products(own, lent)
+
+    async def _product(self, user: User, context: Context) -> Product:
+        """A product, prepared once; one that failed is tried again by whoever asks next."""
+        key = (user.id, context.key)
+        task = self._products.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            task = self._products[key] = asyncio.create_task(self._prepare(user, context))
+        return await asyncio.shield(task)
+
+    async def _prepare(self, user: User, context: Context) -> Product:
+        needed = {c.key: await self._product(user, c) for c in context.needs()}
+        with _named_failure(context, "prepare", user):
+            made = await context.prepare(user, Products(needed, {}), self.tools)
+        return checked_product(context, made)
+
+    async def _answer(self, user: User, query: Query, row: str, context: Context, products: Products) -> Prediction:
+        def place() -> tuple[Placed, int]:
+            with _named_failure(context, "place", user):
+                made = context.place(user, query, products, self.tools)
+            placed = checked_placed(context, made)
+            return placed, self.tools.counter.count(placed.text)
+
+        placed, tokens = await asyncio.to_thread(place) if self.tools.counter.remote else place()
+        answer = await self.tools.agent.answer(placed.text, query.input, Bill(user.id, "answer", row=row))
+        return Prediction.of(user.id, query.id, row, placed, tokens, answer)
+
+
+@contextmanager
+def _named_failure(context: Context, step: str, user: User) -> Iterator[None]:
+    """A fault in a context's own code, told in one line that names it; ours pass as they are.
+
+    Raises:
+        ConfigError: the context's code raised.
+    """
+    try:
+        yield
+    except (PersonalinkError, asyncio.CancelledError):
+        raise
+    except Exception as error:  # the boundary to other people's code, and named as such
+        msg = f"context {type(context).__name__}: {step}() raised {type(error).__name__} for user {user.id}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _closure(context: Context) -> list[Context]:
+    """A context and all that it needs."""
+    needed = (*context.needs(), *context.donor_needs())
+    return [context, *(c for n in needed for c in _closure(n))]

@@ -1,0 +1,94 @@
+"""From a configuration to what it names: the dataset with its labels checked, the model (not started), the versions."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import replace
+from importlib import metadata
+
+import personalink
+from personalink.config import DataConfig, LMConfig
+from personalink.data import Dataset, find_lamp, load_lamp, load_records, load_sample
+from personalink.errors import ConfigError, DataError
+from personalink.lm import LM, connect
+from personalink.tasks import Task
+
+
+def load_data(config: DataConfig, task: Task) -> Dataset:
+    """The dataset of a configuration, its labels in the task's canonical spelling.
+
+    Raises:
+        DataError: a file is missing or wrong, or a label is none of the task's.
+        ConfigError: the data belong to another task.
+    """
+    if config.kind == "sample":
+        dataset = load_sample(config.name)
+    elif config.kind == "records":
+        if not config.path:
+            msg = "data.path is missing: give your own JSONL or CSV file"
+            raise ConfigError(msg)
+        columns = {ours: theirs for ours, theirs in config.columns.items() if theirs}
+        dataset = load_records(config.path, columns=columns or None)
+    else:
+        if not config.root:
+            msg = "data.root is missing: the folder of the official LaMP files (scripts/download_lamp.py fetches them)"
+            raise ConfigError(msg)
+        questions, outputs = find_lamp(config.root, task.name, config.split, config.split_kind)
+        dataset = load_lamp(questions, outputs, task=task.name)
+    if dataset.task and dataset.task != task.name and not set(task.labels) >= _labels(dataset):
+        msg = f"the data are of task {dataset.task!r} and the task is {task.name!r}; use task={dataset.task}"
+        raise ConfigError(msg)
+    return _canonical_labels(dataset, task)
+
+
+def _labels(dataset: Dataset) -> set[str]:
+    return {item.label for user in dataset.users for item in user.history}
+
+
+def _canonical_labels(dataset: Dataset, task: Task) -> Dataset:
+    """Every label checked and spelt as the task spells it."""
+
+    def checked(label: str, where: str) -> str:
+        try:
+            return task.check_label(label)
+        except DataError as error:
+            msg = f"{dataset.source}, {where}: {error}"
+            raise DataError(msg) from None
+
+    users = tuple(
+        replace(
+            user,
+            history=tuple(replace(i, label=checked(i.label, f"user {user.id}, item {i.id}")) for i in user.history),
+        )
+        for user in dataset.users
+    )
+    golds = {key: checked(gold, f"user {key[0]}, query {key[1]}") for key, gold in dataset.golds.items()}
+    return replace(dataset, users=users, golds=golds)
+
+
+def make_lm(config: LMConfig, task: Task) -> LM:
+    """The model of a configuration; nothing is started yet."""
+    if config.kind == "embedded":
+        return connect(
+            "embedded", model=config.path, context=config.context, threads=config.threads, slots=config.slots
+        )
+    if config.kind == "scripted":
+        return connect("scripted", labels=task.labels)
+    if not config.base_url:
+        msg = "lm.base_url is missing: the address of an OpenAI-compatible server, such as http://localhost:8000/v1"
+        raise ConfigError(msg)
+    names = ("api_key_env", "dialect", "revision", "tokenizer", "window", "concurrency", "users_in_flight", "timeout_s")
+    options = {name: getattr(config, name) for name in (*names, "retries", "down_timeout_s")}
+    return connect(config.base_url, model=config.model, **options)
+
+
+def versions() -> dict[str, str]:
+    """What ran: Python, platform and the packages that can change a result."""
+    found = {"personalink": personalink.__version__, "python": sys.version.split()[0], "platform": platform.platform()}
+    for name in ("numpy", "scikit-learn", "aiohttp", "xllamacpp", "transformers", "vllm"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
