@@ -6,6 +6,8 @@ Knows nothing of Hydra, which only produces the plain values; the same mapping g
 from __future__ import annotations
 
 import importlib
+import math
+import os
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -19,7 +21,7 @@ from personalink.errors import ConfigError, PersonaError
 from personalink.lm.budget import Limits
 from personalink.optimizer import OptimizerConfig
 from personalink.tasks import Task, task_from
-from personalink.text import nearest
+from personalink.text import nearest, one_line
 
 C = TypeVar("C")
 OPERATIONAL = ("concurrency", "users_in_flight", "timeout_s", "retries", "down_timeout_s", "api_key_env")
@@ -50,6 +52,21 @@ class DataConfig:
     min_history: int = 0
     max_history: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("root", "path"):
+            object.__setattr__(self, name, _expanded(getattr(self, name)))
+        columns = {ours: theirs for ours, theirs in self.columns.items() if theirs is not None}
+        for ours, theirs in columns.items():
+            if not isinstance(theirs, str) or not theirs:
+                raise ConfigError(f"data.columns.{ours} is {theirs!r:.60}; it must be the name of a column, as text")
+        object.__setattr__(self, "columns", columns)
+        _at_least("data.n_users", self.n_users, 1)
+        _at_least("data.min_history", self.min_history, 0)
+        _at_least("data.max_history", self.max_history, 0)
+        share = self.max_top_label_share
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"data.max_top_label_share is {share}; it must be above 0 and at most 1, or null")
+
 
 @dataclass(frozen=True, slots=True)
 class LMConfig:
@@ -57,8 +74,8 @@ class LMConfig:
 
     Attributes:
         kind: "endpoint" (any OpenAI-compatible server), "embedded" (in this process) or "scripted" (for logic only).
-        base_url, model, api_key_env, dialect, revision, tokenizer, window: see `lm.endpoint.EndpointLM`; the key itself
-            is read from the environment and written nowhere.
+        base_url, model, api_key_env, dialect, revision, tokenizer, window: see `lm.endpoint.EndpointLM`; an absent
+            base_url is the environment's OPENAI_BASE_URL; the key is read from the environment and written nowhere.
         path, context, threads, slots: see `lm.embedded.EmbeddedLM`.
         concurrency, users_in_flight, timeout_s, retries, down_timeout_s: how it is asked; they change no answer.
     """
@@ -80,6 +97,19 @@ class LMConfig:
     timeout_s: float = 600.0
     retries: int = 4
     down_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            object.__setattr__(self, "path", _expanded(self.path))
+        if self.kind == "endpoint" and self.base_url is None:
+            object.__setattr__(self, "base_url", os.environ.get("OPENAI_BASE_URL") or None)
+        for name in ("window", "context", "threads", "slots", "concurrency", "users_in_flight"):
+            _at_least(f"lm.{name}", getattr(self, name), 1)
+        _at_least("lm.retries", self.retries, 0)
+        if not 0 < self.timeout_s < math.inf:
+            raise ConfigError(f"lm.timeout_s is {self.timeout_s}; it must be a number of seconds above 0")
+        if not 0 <= self.down_timeout_s < math.inf:
+            raise ConfigError(f"lm.down_timeout_s is {self.down_timeout_s}; it must be a number of seconds, at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +185,19 @@ class RunConfig:
         if not 0 <= self.max_failed <= 1:
             msg = f"max_failed is {self.max_failed}; it must be a share from 0 to 1"
             raise ConfigError(msg)
-        if self.data.n_users < 1:
-            msg = f"data.n_users is {self.data.n_users}; it must be at least 1"
+        if not -(2**63) <= self.seed < 2**63:
+            msg = f"seed is {self.seed}; it must fit 64 bits (from −2^63 to 2^63 − 1)"
             raise ConfigError(msg)
+        for name, lm in (("lm", self.lm), ("rewriter", self.rewriter)):
+            if lm is not None and lm.kind == "endpoint" and not lm.base_url:
+                msg = (
+                    f"{name}.base_url is missing: the address of an OpenAI-compatible server, such as "
+                    "http://localhost:8000/v1 (or set OPENAI_BASE_URL)"
+                )
+                raise ConfigError(msg)
+        object.__setattr__(self, "runs_dir", _expanded(self.runs_dir))
+        if self.cache is not None:
+            object.__setattr__(self, "cache", _expanded(self.cache))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -168,6 +208,10 @@ class RunConfig:
         """
         if isinstance(values, Mapping) and isinstance(values.get("cache"), bool):  # what YAML makes of on and off
             values = {**values, "cache": "on" if values["cache"] else "off"}
+        rewriter = values.get("rewriter") if isinstance(values, Mapping) else None
+        if isinstance(rewriter, Mapping) and "kind" not in rewriter:
+            msg = "rewriter.kind is missing; it must be one of endpoint, embedded, scripted, or rewriter null"
+            raise ConfigError(msg)
         config = build(cls, values, "")
         config.make_task()
         config.make_contexts()
@@ -202,7 +246,7 @@ class RunConfig:
     @property
     def folder(self) -> Path:
         """The run's directory."""
-        return Path(self.runs_dir).expanduser() / self.name / self.hash[:12]
+        return Path(self.runs_dir) / self.name / self.hash[:12]
 
 
 def _context(row: str, settings: Mapping[str, Any]) -> Context:
@@ -218,7 +262,11 @@ def _context(row: str, settings: Mapping[str, Any]) -> Context:
     try:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        msg = f"context.{row}: cannot import {target} ({error})"
+        msg = f"context.{row}: cannot import {target} ({one_line(str(error))})"
+        raise ConfigError(msg) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody's module does when it is imported
+        what = f"{type(error).__name__}: {one_line(str(error))}"
+        msg = f"context.{row}: the module {module} fails when it is imported ({what:.200}); correct it"
         raise ConfigError(msg) from None
     if not (isinstance(cls, type) and issubclass(cls, Context)):
         msg = f"context.{row}: {target} is not a personalink.contexts.Context"
@@ -247,12 +295,26 @@ def build(cls: type[C], values: Any, where: str) -> C:
     made = {key: _convert(value, hints[key], _dotted(where, key)) for key, value in values.items()}
     try:
         return cls(**made)
+    except ConfigError as error:
+        if cls is LMConfig and where not in ("", "lm"):  # its own numbers, under the name it has here
+            raise ConfigError(str(error).replace("lm.", f"{where}.", 1)) from None
+        raise
     except PersonaError as error:
         msg = f"{where}: {error}"
         raise ConfigError(msg) from None
     except TypeError as error:
         msg = f"{where or 'the configuration'}: {str(error).replace('__init__() ', '')}"
         raise ConfigError(msg) from None
+
+
+def _expanded(path: str) -> str:
+    """A path with `~` as the user's home."""
+    return os.path.expanduser(path) if path.startswith("~") else path
+
+
+def _at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{name} is {value}; it must be at least {least}")
 
 
 def _dotted(where: str, key: Any) -> str:
@@ -288,9 +350,11 @@ def _scalar(value: Any, kind: type, where: str) -> Any:
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind is int and isinstance(value, float) and value == int(value):
+    if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{where} is {value!r:.60}; it must be {names.get(kind, kind.__name__)}")
+    if kind is str and any("\ud800" <= c <= "\udfff" for c in value):
+        raise ConfigError(f"{where} is {value!r:.60}; it must be text that UTF-8 can hold")
     return value

@@ -2,7 +2,8 @@
 
 Its policies (slicing, gate, rewriting) are small Protocols in files of their own. Exact call savings, none of which
 changes a verdict or a later prompt: the incumbent's score is reused, a slice without errors ends the loop, a candidate
-that renders as one already scored is not scored again. Knows nothing of files, other users or the command line.
+that renders as one already scored is not scored again, a request that would be the last one over again is not sent.
+Knows nothing of files, other users or the command line.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Literal, TypeVar
 
 from personalink.agent import Agent
 from personalink.brief import Brief, Rejected, draw_sample, fit_mistakes
+from personalink.data.labels import labelled
 from personalink.data.leaks import check_user
 from personalink.data.types import Item, User
 from personalink.errors import ConfigError, PromptTooLong
-from personalink.gate import Gate, SliceScore, make_gate
+from personalink.gate import GATES, Gate, SliceScore, make_gate
+from personalink.lm.base import Request
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
 from personalink.persona import Caps, PersonaState
@@ -29,6 +32,10 @@ from personalink.tasks.rating import RatingTask
 from personalink.trial import Trial, hopeless, waves
 
 T = TypeVar("T")
+_LEAST = {
+    "depth": 0, "audit": 0, "audit_from": 0, "quote_words": 0, "sample_tokens": 0, "mistake_tokens": 0,
+    "item_tokens": 1, "rewrite_tokens": 16,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +82,34 @@ class OptimizerConfig:
     caps: Caps = field(default_factory=Caps)
 
     def __post_init__(self) -> None:
-        make_gate(self.gate, margin=self.margin, alpha=self.alpha)
-        self.slicer()
         for name, value, choices in (
+            ("gate", self.gate, GATES),
             ("after_rejection", self.after_rejection, ("feedback", "stop", "resample")),
             ("draft_sees", self.draft_sees, ("profile", "errors", "both")),
             ("rewrite_sees", self.rewrite_sees, ("profile", "errors", "both")),
             ("pool", self.pool, ("minus_slice", "full")),
+            ("gate_metric", self.gate_metric, (None, "mae", "rmse", "exact")),
         ):
             if value not in choices:
-                msg = f"optimizer.{name} is {value!r}; it must be one of {', '.join(choices)}"
+                msg = f"optimizer.{name} is {value!r}; it must be one of {', '.join(map(str, choices))}"
                 raise ConfigError(msg)
-        for name in ("depth", "audit", "audit_from", "quote_words"):
-            if getattr(self, name) < 0:
-                msg = f"optimizer.{name} is {getattr(self, name)}; it must be at least 0"
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                msg = f"optimizer.{name} is {value!r}; it must be a whole number of at least {least}"
                 raise ConfigError(msg)
+            if value < least:
+                msg = f"optimizer.{name} is {value}; it must be at least {least}"
+                raise ConfigError(msg)
+        for name in ("skip_if_no_errors", "constrain_rewrite", "race"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"optimizer.{name} is {getattr(self, name)!r}; it must be true or false"
+                raise ConfigError(msg)
+        if not isinstance(self.caps, Caps):
+            msg = f"optimizer.caps is {self.caps!r:.60}; it must be a Caps(summary=…, rules=…, …)"
+            raise ConfigError(msg)
+        make_gate(self.gate, margin=self.margin, alpha=self.alpha)
+        self.slicer()
 
     @classmethod
     def paper(cls) -> OptimizerConfig:
@@ -141,26 +161,34 @@ class Optimizer:
 
         Raises:
             LeakError: one of the user's queries stands in the history.
+            DataError: a label of the history is none of the task's.
             LMError: a model could not be asked; what was answered stays in the journal.
         """
-        check_user(user)
+        user = self._at_the_door(user)
         split = self.slicer.split(user, self.seed)
         empty = PersonaState.empty(self.agent.gateway.counter, self.config.caps)
         first = kept = await self._evaluate(user, empty, split.slice, "evaluate", 0)
         tried = {empty.render(): first}
         rejected: Rejected | None = None
+        asked_last: Request | None = None
         passes: list[Pass] = []
         for depth in range(1, self.config.depth + 1):
             if idle := self._nothing_to_do(split, kept, passes):
                 passes.append(_idle_pass(depth, kept, idle))
                 continue
             brief = self._brief(user, split, kept, rejected, depth)
-            proposal = await self._propose(user, brief, split)
+            request = self.rewriter.request(brief)
+            if _out_of_nothing(brief) or request == asked_last:
+                passes.append(_idle_pass(depth, kept, _FIXED if asked_last else _NOTHING))
+                continue
+            asked_last = request
+            proposal = await self._propose(user, brief, request, split)
             trial, reason, asked = await self._try(user, proposal, split, tried, kept, depth)
             better = trial is not None and trial.complete and self.gate.accepts(kept.score, trial.score)
             new = trial if better and trial is not None else kept
             passes.append(_pass(depth, kept, new, proposal, trial, reason, 1 + asked))
-            rejected = None if better else self._feedback(passes[-1], kept, trial)
+            if reason != _SAME:  # which is no refusal: what the rewriter is told stays as it was
+                rejected = None if better else self._feedback(passes[-1], kept, trial)
             kept = new
         audit = await self._audit(user, split, [first.persona, *(p.persona for p in passes)])
         return Refinement(
@@ -178,23 +206,46 @@ class Optimizer:
         )
 
     async def draft(self, user: User) -> Proposal:
-        """The ungated draft (PAG): what pass 1 proposes, made also for users with no error or a tiny history."""
-        check_user(user)
+        """The ungated draft (PAG): what pass 1 proposes, made also for users with no error or a tiny history.
+
+        Nothing is asked where there is neither an item nor a mistake to write from.
+
+        Raises:
+            LeakError, DataError, LMError: as `refine`.
+        """
+        user = self._at_the_door(user)
         split = self.slicer.split(user, self.seed)
         empty = PersonaState.empty(self.agent.gateway.counter, self.config.caps)
         first = await self._evaluate(user, empty, split.slice, "evaluate", 0)
-        return await self._propose(user, self._brief(user, split, first, None, 1), split, phase="draft")
+        brief = self._brief(user, split, first, None, 1)
+        if _out_of_nothing(brief):
+            return Proposal(None, _NOTHING)
+        return await self._propose(user, brief, self.rewriter.request(brief), split, phase="draft")
+
+    def draft_calls(self, user: User) -> tuple[int, int]:
+        """Least and most rewrites of `draft`: one, or none where there may be nothing to write from."""
+        split = self.slicer.split(user, self.seed)
+        bare = Trial(PersonaState.empty(self.agent.gateway.counter, self.config.caps), (), self.task)
+        if self._brief(user, split, bare, None, 1).sample:
+            return 1, 1
+        return 0, int(bool(split.slice) and self.config.draft_sees != "profile")
+
+    def _at_the_door(self, user: User) -> User:
+        """The user in the task's own spelling, checked, before anything is sent."""
+        user = labelled(user, self.task)
+        check_user(user)
+        return user
 
     def _nothing_to_do(self, split: Split, kept: Trial, passes: Sequence[Pass]) -> str:
-        """Why a pass would change nothing; "" when there is work."""
+        """Why a pass would change nothing, as far as that is known without its brief; "" otherwise."""
         if not split.slice:
             return "history too short"
         if self.config.skip_if_no_errors and not kept.mistakes():
             return "converged: no errors on the slice"
-        if passes and passes[-1].reason in (_SAME, _FIXED):
-            return _FIXED
+        if passes and not passes[-1].calls:
+            return passes[-1].reason
         if self.config.after_rejection == "stop" and passes and not passes[-1].accepted:
-            return "stopped after a rejection"
+            return "" if passes[-1].reason == _SAME else "stopped after a rejection"
         return ""
 
     def _brief(self, user: User, split: Split, kept: Trial, rejected: Rejected | None, depth: int) -> Brief:
@@ -222,9 +273,10 @@ class Optimizer:
         free = max(0, self.rewriting.window - fixed)
         return min(config.sample_tokens, free // 2), min(config.mistake_tokens, free // 4)
 
-    async def _propose(self, user: User, brief: Brief, split: Split, phase: str = "rewrite") -> Proposal:
+    async def _propose(
+        self, user: User, brief: Brief, request: Request, split: Split, phase: str = "rewrite"
+    ) -> Proposal:
         """One call; its reply as a persona, or the reason why there is none."""
-        request = self.rewriter.request(brief)
         try:
             completion = await self.rewriting.complete(request, Bill(user.id, phase, brief.depth))
         except PromptTooLong as error:
@@ -307,6 +359,12 @@ class Optimizer:
 
 _SAME = "identical to the incumbent"
 _FIXED = "fixed point: the same rewrite again"
+_NOTHING = "no item and no mistake to write from"
+
+
+def _out_of_nothing(brief: Brief) -> bool:
+    """Whether a first persona would have to be invented."""
+    return brief.incumbent.is_empty and not brief.sample and not brief.mistakes
 
 
 def _idle_pass(depth: int, kept: Trial, reason: str) -> Pass:

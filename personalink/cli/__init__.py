@@ -7,11 +7,11 @@ error (see `errors`). Hydra is loaded by `run` alone.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from personalink import __version__
+from personalink.cli.streams import end, prepare, told, told_error
 from personalink.errors import PersonalinkError
 
 EPILOG = """
@@ -57,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     predict = commands.add_parser("predict", help="answer one input behind a persona")
     predict.add_argument("text", nargs="?", help="the new input; read from stdin when absent")
     predict.add_argument("--persona", help="a persona's .json or .md file; without it, no personalization")
-    predict.add_argument("--task", default="lamp2", help="lamp2, lamp2_tags, lamp3 or films (default lamp2)")
+    predict.add_argument(
+        "--task", default="lamp2", help="lamp2, lamp2_tags, lamp3, films, or a task's YAML or JSON file"
+    )
     predict.add_argument("--constrain", choices=("none", "label", "line"), default="none", help="allow labels only")
     predict.add_argument("--prompt", action="store_true", help="show the exact messages and ask nothing")
     predict.add_argument("--raw", action="store_true", help="print the raw completion")
@@ -100,25 +102,36 @@ def _model_options(command: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare()
     try:
-        if arguments[:1] in (["run"], ["plan"]):
-            from personalink.cli.run import plan, run
-
-            return (run if arguments[0] == "run" else plan)(arguments[1:])
-        options = parser().parse_args(arguments)
-        if options.command == "cache":
-            from personalink.cli.cache import cache
-
-            return cache(options)
-        from personalink.cli import commands
-
-        return int(getattr(commands, options.command)(options))
+        code = _command(arguments)
+    except SystemExit:  # argparse has said what there is to say
+        end(0)
+        raise
     except PersonalinkError as error:
-        print(f"personalink: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
+        code = told_error(error)
     except KeyboardInterrupt:
-        print("personalink: interrupted", file=sys.stderr)  # noqa: T201
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        told("personalink: interrupted")
+        code = 130
+    except BrokenPipeError:  # of what Hydra writes by itself
+        code = 0
+    return end(code)
+
+
+def _command(arguments: list[str]) -> int:
+    if arguments[:1] in (["run"], ["plan"]):
+        from personalink.cli.run import plan, run
+
+        return (run if arguments[0] == "run" else plan)(arguments[1:])
+    options = parser().parse_args(arguments)
+    if options.command == "cache":
+        from personalink.cli.cache import cache
+
+        return cache(options)
+    if options.command == "predict":
+        from personalink.cli.predict import predict
+
+        return predict(options)
+    from personalink.cli import commands
+
+    return int(getattr(commands, options.command)(options))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from personalink.canonical import canonical_json, pretty_json
+from personalink.cli.streams import out
 from personalink.errors import IntegrityError, UsageError
 from personalink.lm.base import completion_from_dict, completion_to_dict
 from personalink.lm.cache import INSERT, KEPT, Entry, Who, as_ours, cache_path, make_entry, open_file, read
@@ -76,12 +77,12 @@ def stats(path: Path, options: argparse.Namespace) -> int:
         "by_model": [{"model": model, "endpoint": endpoint, **_counted(rest)} for model, endpoint, *rest in groups],
     }
     if options.format == "json":
-        _out(pretty_json(facts).rstrip("\n"))
+        out(pretty_json(facts).rstrip("\n"))
         return 0
-    _out(f"{path}: {facts['entries']} entries, {_size(facts['bytes'])} of answers in {_size(used)}{_span(facts)}")
+    out(f"{path}: {facts['entries']} entries, {_size(facts['bytes'])} of answers in {_size(used)}{_span(facts)}")
     for group in facts["by_model"]:
         where = f"{group['model']} at {group['endpoint']}"
-        _out(f"  {where}: {group['entries']} entries, {_size(group['bytes'])}{_span(group)}")
+        out(f"  {where}: {group['entries']} entries, {_size(group['bytes'])}{_span(group)}")
     return 0
 
 
@@ -115,11 +116,11 @@ def verify(path: Path, options: argparse.Namespace) -> int:
             file.execute("BEGIN IMMEDIATE")
             file.executemany("DELETE FROM entries WHERE rowid = ?", damaged)
             file.execute("COMMIT")
-            _out(f"{path}: {len(damaged)} damaged entries deleted, {total - len(damaged)} are whole")
+            out(f"{path}: {len(damaged)} damaged entries deleted, {total - len(damaged)} are whole")
             return 0
     if damaged:
         raise IntegrityError(f"{len(damaged)} of {total} entries in {path} are damaged; --fix deletes them")
-    _out(f"{path}: all {total} entries are whole")
+    out(f"{path}: all {total} entries are whole")
     return 0
 
 
@@ -154,7 +155,7 @@ def prune(path: Path, options: argparse.Namespace) -> int:
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         (left,) = file.execute("SELECT count(*) FROM entries").fetchone()
         now = _used(file)
-    _out(f"{path}: {total - left} of {total} entries deleted, {_size(size)} → {_size(now)}")
+    out(f"{path}: {total - left} of {total} entries deleted, {_size(size)} → {_size(now)}")
     return 0
 
 
@@ -207,7 +208,7 @@ def export(path: Path, options: argparse.Namespace) -> int:
             written += 1
         write({"entries": written, "sha256": seen.hexdigest()})
     left_out = f"; {damaged} damaged ones were left out" if damaged else ""
-    _out(f"{target}: {written} entries of {path}{left_out}")
+    out(f"{target}: {written} entries of {path}{left_out}")
     return 0
 
 
@@ -247,7 +248,7 @@ def load(path: Path, options: argparse.Namespace) -> int:
             file.execute("BEGIN IMMEDIATE")
             added += file.executemany(INSERT, some).rowcount
             file.execute("COMMIT")
-    _out(f"{path}: {added} entries added, {total - added} were there already")
+    out(f"{path}: {added} entries added, {total - added} were there already")
     return 0
 
 
@@ -325,7 +326,3 @@ def _size(number: float) -> str:
 
 def _day(seconds: int | None) -> str | None:
     return None if seconds is None else time.strftime("%Y-%m-%d", time.gmtime(seconds))
-
-
-def _out(text: str) -> None:
-    print(text)  # noqa: T201

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from personalink.cli.streams import out, told, told_error
+from personalink.cli.words import explained, readable, to_go_on, unreadable_file
 from personalink.config import RunConfig
 from personalink.errors import ConfigError, Interrupted, PersonalinkError
 from personalink.experiment import Experiment
 from personalink.progress import Progress
+from personalink.run_dir import RunDir, file_name
 from personalink.running import Finished, arun, command_line
+
+EMBEDDED_NOTE = (
+    "A 135M model: it shows that the pipeline works, not the paper's results. The floors above use no model."
+)
+"""Stands under every table of the small model that runs in the process."""
 
 
 def conf_dir() -> Path:
@@ -43,10 +52,34 @@ def plan(arguments: Sequence[str]) -> int:
 
 def _plan(config: RunConfig) -> int:
     made, remark = asyncio.run(Experiment(config).plan())
-    print(made.as_text())  # noqa: T201
+    out(made.as_text())
     if remark:
-        print(f"personalink: {remark}", file=sys.stderr)  # noqa: T201
+        told(f"personalink: {remark}")
     return 0
+
+
+class _Jobs:
+    """The jobs that Hydra hands over, one after the other; none is begun after one that was interrupted."""
+
+    def __init__(self, work: Callable[[RunConfig], int]) -> None:
+        self.work = work
+        self.codes: list[int] = []
+        self.left = 0
+
+    def __call__(self, config: Any) -> None:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        if Interrupted.exit_code in self.codes:
+            self.left += 1
+            return
+        try:
+            values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            self.codes.append(self.work(_run_config(values)))
+        except OmegaConfBaseException as error:
+            self.codes.append(told_error(ConfigError(explained(error))))
+        except PersonalinkError as error:
+            self.codes.append(told_error(error))
 
 
 def _compose(arguments: Sequence[str], work: Callable[[RunConfig], int]) -> int:
@@ -56,66 +89,59 @@ def _compose(arguments: Sequence[str], work: Callable[[RunConfig], int]) -> int:
         ConfigError: Hydra could not compose the configuration.
     """
     import hydra
+    import yaml  # type: ignore[import-untyped]
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    codes: list[int] = []
+    jobs = _Jobs(work)
+    folder = conf_dir()
 
     def job(config: Any) -> None:
-        try:
-            values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            codes.append(work(_run_config(values)))
-        except OmegaConfBaseException as error:
-            codes.append(_told(ConfigError(_one_line(error))))
-        except PersonalinkError as error:
-            codes.append(_told(error))
+        jobs(config)
 
-    before, sys.argv = sys.argv, ["personalink", *arguments]
+    before, sys.argv = sys.argv, ["personalink", *readable(arguments, folder)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would otherwise print and exit by itself; we say it in one line
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_one_line(error)) from None
+        raise ConfigError(explained(error)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(unreadable_file(error, arguments)) from None
     finally:
         sys.argv = before
-    return max(codes, default=0)
-
-
-def _told(error: PersonalinkError) -> int:
-    print(f"personalink: {error}", file=sys.stderr)  # noqa: T201
-    return error.exit_code
-
-
-def _one_line(error: Exception) -> str:
-    """Hydra's message without its advice on debugging, on one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type", "See http"))]
-    text = "; ".join(kept[:6]) if kept else type(error).__name__
-    if "is not in struct" in text:
-        text += " (see `personalink run --cfg job` for the settings there are)"
-    return text
+    if jobs.left:
+        told(f"personalink: {jobs.left} more jobs of the sweep were not started")
+    return max(jobs.codes, default=0)
 
 
 def _run_config(values: Any) -> RunConfig:
     if not isinstance(values, Mapping):
         msg = "the composed configuration is no group of settings"
         raise ConfigError(msg)
-    return RunConfig.from_mapping({key: value for key, value in values.items() if key != "hydra"})
+    plain = {key: value for key, value in values.items() if key != "hydra"}
+    lm, notes = plain.get("lm"), plain.get("notes")
+    small = isinstance(lm, Mapping) and lm.get("kind") == "embedded" and lm.get("path") is None
+    if small and isinstance(notes, list) and EMBEDDED_NOTE not in notes:
+        plain["notes"] = [EMBEDDED_NOTE, *notes]
+    return RunConfig.from_mapping(plain)
 
 
 def _job(config: RunConfig, arguments: Sequence[str]) -> int:
     """One run to its end; its exit code."""
     finished = asyncio.run(_with_signals(config))
-    print(finished.scores.results.as_text())  # noqa: T201
-    if finished.scores.selection is not None:
-        print("\n" + finished.scores.selection.as_text())  # noqa: T201
-    _say_what_next(config, finished)
+    code = 0
+    try:
+        out(finished.scores.results.as_text())
+        if finished.scores.selection is not None:
+            out("\n" + finished.scores.selection.as_text())
+        _say_what_next(config, finished)
+    except PersonalinkError as error:  # what came of the run counts for more than who could read it
+        code = told_error(error)
     if finished.trouble is None:
-        return 0
-    code = _told(finished.trouble)
+        return code
+    code = told_error(finished.trouble)
     if isinstance(finished.trouble, Interrupted):
-        print(f"go on with: {command_line(['run', *arguments])}", file=sys.stderr)  # noqa: T201
+        told(f"go on with: {command_line(['run', *to_go_on(arguments)])}")
     return code
 
 
@@ -126,7 +152,7 @@ async def _with_signals(config: RunConfig) -> Finished:
         def stop() -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-            print("\npersonalink: finishing what is in flight; again to stop at once", file=sys.stderr)  # noqa: T201
+            told("\npersonalink: finishing what is in flight; again to stop at once")
             experiment.drain()
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -141,11 +167,11 @@ def _say_what_next(config: RunConfig, finished: Finished) -> None:
     from personalink.data import sample_path
 
     run = finished.result.run.path
-    users = sorted(path.stem for path in (run / "sealed" / "personas").glob("*.md"))
+    named = shlex.quote(str(run))
     lines = [f"run: {run}   ({finished.result.sent} requests sent)"]
-    if users:
-        lines.append(f"read the personas:   personalink personas {run}   |   … --user {users[0]} --diff 0:1")
-    lines.append(f"score again:         personalink table {run} --format markdown")
+    if (user := _to_read(finished.result.run)) is not None:
+        lines.append(f"read the personas:   personalink personas {named}   |   … {_user_option(user)} --diff 0:1")
+    lines.append(f"score again:         personalink table {named} --format markdown")
     if config.name.startswith("quickstart"):
         lines.append(f"more users:          personalink run experiment={config.name} data.n_users=15")
         lines.append(
@@ -159,4 +185,15 @@ def _say_what_next(config: RunConfig, finished: Finished) -> None:
                 else "film ratings:        not part of the installed package (GroupLens' terms forbid commercial use); "
                 "clone the repository and run experiment=quickstart_films there"
             )
-    print("\n" + "\n".join(lines))  # noqa: T201
+    out("\n" + "\n".join(lines))
+
+
+def _to_read(run: RunDir) -> str | None:
+    """A user of the run whose persona can be read; None when there is none."""
+    manifest = run.read_json("sealed/manifest.json") or {}
+    users = sorted(entry["user"] for entry in manifest.get("entries", ()))
+    return next((user for user in users if (run.sealed / "personas" / f"{file_name(user)}.md").exists()), None)
+
+
+def _user_option(user: str) -> str:
+    return f"--user={shlex.quote(user)}" if user.startswith("-") else f"--user {shlex.quote(user)}"

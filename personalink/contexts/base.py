@@ -7,6 +7,7 @@ Knows nothing of runs or files.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -14,13 +15,17 @@ from typing import Any
 
 from personalink.agent import Agent
 from personalink.bm25 import Bm25Index, Preset
-from personalink.canonical import digest
+from personalink.canonical import canonical_json, digest
+from personalink.contexts.frozen import frozen
 from personalink.data.types import Item, Query, User
+from personalink.errors import ConfigError
 from personalink.lm.base import Counter
 from personalink.optimizer import Optimizer
 from personalink.tasks.base import Task
 
 Product = Mapping[str, Any]
+MOST_NEEDS = 32
+"""Contexts that may stand behind one another; a longer chain has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +68,23 @@ class Tools:
 
 
 class Products:
-    """The products of the contexts that a row needs, for one user and for that user's donor."""
+    """The products of the contexts that a row needs, for one user and for that user's donor; none can be changed."""
 
     def __init__(self, own: Mapping[str, Product], donors: Mapping[str, Product]) -> None:
-        self._own = own
-        self._donors = donors
+        self._own = {key: frozen(product) for key, product in own.items()}
+        self._donors = {key: frozen(product) for key, product in donors.items()}
 
     def __getitem__(self, context: Context) -> Product:
-        """This user's product of `context`."""
-        return self._own[context.key]
+        """This user's product of `context`.
+
+        Raises:
+            ConfigError: the context that asks does not name `context` in `needs()`.
+        """
+        if context.key not in self._own:
+            msg = f"the product of {_name(context)} is not at hand; name it in needs() (or donor_needs(), of_donor())"
+            raise ConfigError(msg)
+        product: Product = self._own[context.key]
+        return product
 
     def of_donor(self, context: Context) -> Product | None:
         """The donor's product of `context`; None when the user has no donor."""
@@ -118,18 +131,124 @@ def index_of(user: User, preset: Preset) -> Bm25Index:
     return Bm25Index([f"{i.title} {i.input}" if official and i.title else i.input for i in user.history], preset)
 
 
-def fit_to_room(texts: Sequence[str], room: int | None, count: Callable[[str], int], joiner: str = "\n\n") -> list[int]:
+def fit_to_room(
+    texts: Sequence[str],
+    room: int | None,
+    count: Callable[[str], int],
+    joiner: str = "\n\n",
+    *,
+    backwards: bool = False,
+) -> list[int]:
     """Indices of the first texts that fit `room` tokens together, most wanted first; all when the room is unknown.
 
-    A text that does not fit ends the filling, so what is kept is always a prefix of what was wanted.
+    A text that does not fit ends the filling, so what is kept is always a prefix of what was wanted. The joined text
+    is what is counted at the end, in the order in which it will stand (`backwards`: the most wanted last), so it never
+    exceeds the room, whatever the counter.
     """
     if room is None:
         return list(range(len(texts)))
-    kept: list[int] = []
-    used = 0
-    for i, text in enumerate(texts):
+
+    def together(n: int) -> int:
+        return count(joiner.join(texts[:n][::-1] if backwards else texts[:n]))
+
+    n = used = 0
+    for text in texts:  # a first guess, so that a long history is not joined and counted once an item
         used += count(text + joiner)
         if used > room:
             break
-        kept.append(i)
-    return kept
+        n += 1
+    while n and together(n) > room:
+        n -= 1
+    while n < len(texts) and together(n + 1) <= room:
+        n += 1
+    return list(range(n))
+
+
+def checked_product(context: Context, value: Any) -> Product:
+    """What `prepare` returned, as plain JSON that nobody can change.
+
+    Raises:
+        ConfigError: it is no mapping, or holds what JSON cannot.
+    """
+    if not isinstance(value, Mapping):
+        msg = f"context {_name(context)}: prepare() returned {_kind(value)}; it must return a dictionary of plain JSON"
+        raise ConfigError(msg)
+    try:
+        plain = json.loads(canonical_json(dict(value)))
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"context {_name(context)}: prepare() returned what is no plain JSON ({_reason(error)})"
+        raise ConfigError(msg) from None
+    product: Product = frozen(plain)
+    return product
+
+
+def checked_placed(context: Context, value: Any) -> Placed:
+    """What `place` returned.
+
+    Raises:
+        ConfigError: it is no `Placed` of a text, a tuple of item ids and notes of plain JSON.
+    """
+    what = ""
+    if not isinstance(value, Placed):
+        what = f"{_kind(value)}; it must return Placed(text, item_ids, notes)"
+    elif not isinstance(value.text, str):
+        what = f"a Placed whose text is {_kind(value.text)}; it must be a text"
+    elif not isinstance(value.item_ids, tuple) or not all(isinstance(id_, str) for id_ in value.item_ids):
+        what = f"a Placed whose item_ids are {value.item_ids!r:.60}; they must be a tuple of item ids (texts)"
+    elif not isinstance(value.notes, Mapping):
+        what = f"a Placed whose notes are {_kind(value.notes)}; they must be a dictionary of plain JSON"
+    else:
+        try:
+            canonical_json(dict(value.notes))
+        except (TypeError, ValueError, RecursionError) as error:
+            what = f"a Placed whose notes are no plain JSON ({_reason(error)})"
+    if what:
+        msg = f"context {_name(context)}: place() returned {what}"
+        raise ConfigError(msg)
+    placed: Placed = value
+    return placed
+
+
+def check_needs(context: Context) -> None:
+    """Follow what a context needs, and what that needs, to its end.
+
+    Raises:
+        ConfigError: it needs itself, directly or not, or what is no context; or its settings are no plain JSON.
+    """
+    _follow(context, ())
+    for lent in _named(context, "donor_needs"):
+        _follow(lent, ())
+
+
+def _follow(context: Context, behind: tuple[str, ...]) -> None:
+    try:
+        key = context.key
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"context {_name(context)}: its settings are no plain JSON ({_reason(error)})"
+        raise ConfigError(msg) from None
+    if key in behind or len(behind) >= MOST_NEEDS:
+        msg = f"context {_name(context)} needs itself, directly or through another; take it out of needs()"
+        raise ConfigError(msg)
+    for needed in _named(context, "needs"):
+        _follow(needed, (*behind, key))
+
+
+def _named(context: Context, method: str) -> tuple[Context, ...]:
+    """What `needs` or `donor_needs` names, checked."""
+    named = getattr(context, method)()
+    if not isinstance(named, tuple | list) or not all(isinstance(one, Context) for one in named):
+        msg = f"context {_name(context)}: {method}() returned {named!r:.60}; it must return a tuple of contexts"
+        raise ConfigError(msg)
+    return tuple(named)
+
+
+def _name(context: Context) -> str:
+    return type(context).__qualname__
+
+
+def _kind(value: Any) -> str:
+    return "nothing (None)" if value is None else f"a {type(value).__name__}"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:120]

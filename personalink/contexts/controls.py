@@ -37,7 +37,7 @@ class RandomUserDemonstrations(Context):
         ranked = [donor.history[i] for i in index_of(donor, "lucene").rank(query.input)]
         ranked = [item for item in ranked if not holds_query(item, user.queries)][: self.k]
         texts = tools.demonstrations(ranked)
-        kept = fit_to_room(texts, budget, tools.counter.count)
+        kept = fit_to_room(texts, budget, tools.counter.count, backwards=True)
         return Placed(
             "\n\n".join(texts[i] for i in reversed(kept)),
             tuple(ranked[i].id for i in reversed(kept)),
@@ -72,7 +72,7 @@ class FullProfile(Context):
         if self.keep == "fail":
             room = None
         wanted = texts[::-1] if self.keep == "recent" else texts
-        kept = fit_to_room(wanted, room, tools.counter.count)
+        kept = fit_to_room(wanted, room, tools.counter.count, backwards=self.keep == "recent")
         places = sorted(len(texts) - 1 - i for i in kept) if self.keep == "recent" else kept
         return Placed(
             "\n\n".join(texts[i] for i in places),

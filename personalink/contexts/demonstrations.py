@@ -43,7 +43,7 @@ class Retrieval(Context):
         """The same within a given room in tokens."""
         items = [user.history[i] for i in index_of(user, self.preset).rank(query.input, self.k)]
         texts = tools.demonstrations(items)
-        kept = fit_to_room(texts, room, tools.counter.count)
+        kept = fit_to_room(texts, room, tools.counter.count, backwards=self.order == "best_last")
         places = kept if self.order == "best_first" else kept[::-1]
         return Placed(
             "\n\n".join(texts[i] for i in places),

@@ -31,8 +31,8 @@ class Draft(Context):
         return {"persona": persona, "reason": proposal.reason, "notes": list(proposal.notes)}
 
     def calls(self, user: User, tools: Tools) -> tuple[int, int]:
-        """One; the loop's first pass then asks the same, and it is sent once."""
-        return (1, 1)
+        """One, or none without anything to write from; the loop's first pass asks the same, and it is sent once."""
+        return tools.optimizer.draft_calls(user)
 
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:
         """The draft's render."""
@@ -90,7 +90,7 @@ class Refine(Context):
         config = tools.optimizer.config
         if not split.slice:
             return (0, 0)
-        least = 0 if config.skip_if_no_errors or not config.depth else 1
+        least = 0 if config.skip_if_no_errors or not config.depth else tools.optimizer.draft_calls(user)[0]
         return least, config.depth * (1 + len(split.slice) + len(split.audit))
 
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from personalink.canonical import digest
 from personalink.data.leaks import holds_query
-from personalink.data.reading import cleaned, described, is_later, moment, quoted, read_json
+from personalink.data.reading import as_path, cleaned, described, is_later, moment, quoted, read_json
 from personalink.data.siblings import SiblingIndex
 from personalink.data.types import Dataset, Item, Query, User
 from personalink.errors import DataError
@@ -117,7 +117,8 @@ def load_lamp(
     Raises:
         DataError: a file cannot be read, is another task's, or has a record that breaks the format.
     """
-    path = Path(questions)
+    path = as_path(questions, "questions")
+    answers = None if outputs is None else as_path(outputs, "outputs")
     if task is not None and task not in _FORMS:
         hint = nearest(task, _FORMS)
         known = ", ".join(_FORMS)
@@ -126,14 +127,14 @@ def load_lamp(
         )
     records, sha = _read_questions(path)
     form = _detect(path, records, task)
-    golds, golds_sha = _read_golds(Path(outputs), form) if outputs is not None else ({}, None)
+    golds, golds_sha = _read_golds(answers, form) if answers is not None else ({}, None)
     loader = _Loader(path, form, source or _source(path, form.task))
     users = loader.users(records)
     return Dataset(
         source=loader.source,
         task=form.task,
         users=users,
-        golds=_join(users, golds, path, Path(outputs)) if outputs is not None else {},
+        golds=_join(users, golds, path, answers) if answers is not None else {},
         sha256=digest([sha, golds_sha]),
         dropped=dict(sorted(loader.dropped.items())),
     )

@@ -145,6 +145,11 @@ def make_manifest(
     """
     _check(n_users, seed, max_top_label_share, min_history, max_history)
     left, dropped = _fit_users(dataset, seed, max_top_label_share, min_history, max_history)
+    if not left and set(dropped) == {"no query"}:
+        raise DataError(
+            f"{dataset.source}: none of {len(dataset.users)} users has a query; mark rows with split=query, or "
+            "leave the split out, so that each user's latest row is the query"
+        )
     if not left:
         why = ", ".join(f"{reason}: {count}" for reason, count in sorted(dropped.items())) or "it has no users"
         raise DataError(f"{dataset.source}: no user is left of {len(dataset.users)} ({why}); loosen the filter")

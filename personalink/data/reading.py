@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from personalink.errors import DataError
+
+
+def as_path(value: Any, what: str) -> Path:
+    """A path given as text or `Path`.
+
+    Raises:
+        DataError: it is something else; `what` names it.
+    """
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise DataError(f"{what} must be the path of a file, not {described(value)}")
+    return Path(value)
 
 
 def read_text(path: Path) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from personalink.canonical import digest
 from personalink.data.lamp import in_order
 from personalink.data.leaks import holds_query
-from personalink.data.reading import cleaned, described, moment, quoted, read_text
+from personalink.data.reading import as_path, cleaned, described, is_later, moment, quoted, read_text
 from personalink.data.types import Dataset, Item, Query, User
 from personalink.errors import DataError
 from personalink.text import nearest
@@ -56,7 +56,7 @@ def load_records(
       others history. Where none has, `holdout` decides.
     - History is oldest first when all of a user's items are dated (ISO 8601), in file order otherwise.
     - A history row that is one of its own user's queries (see `leaks.holds_query`: the text, or the same id) is left
-      out and counted in `Dataset.dropped`.
+      out and counted in `Dataset.dropped`; so is one that is later than one of its own user's dated queries.
 
     Args:
         path: the file.
@@ -69,7 +69,7 @@ def load_records(
     Raises:
         DataError: the file or a row cannot be used; names the line, the field and what would be right.
     """
-    file = Path(path)
+    file = as_path(path, "path")
     names = _columns(columns or {})
     if holdout not in ("latest", "none"):
         raise DataError(f'holdout {quoted(str(holdout))} is not known; take "latest" or "none"')
@@ -119,6 +119,8 @@ class _Sorter:
             item = Item(id_, row["input"], row["label"], row["date"] or None)
             if holds_query(item, queries):
                 self.dropped["query in own history"] += 1
+            elif item.date and any(query.date and is_later(item.date, query.date) for query in queries):
+                self.dropped["item later than its query"] += 1
             else:
                 items.append(item)
         return User(user, source, in_order(items), tuple(queries))

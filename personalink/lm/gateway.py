@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from personalink.errors import Interrupted
 from personalink.lm.base import LM, Completion, Counter, Request
@@ -19,6 +21,15 @@ from personalink.lm.ledger import Bill, Ledger
 
 _STOPPING = "stopping: no new requests are sent"
 _CACHED = "cached"  # stands behind the bill of a journal record whose answer the cache gave; others have the bill alone
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What belongs to one event loop: its queue (first come, first served, so a user's items stay in order) and what
+    it is asking."""
+
+    queue: asyncio.Semaphore
+    asking: dict[str, asyncio.Task[Completion]] = field(default_factory=dict)
 
 
 class Gateway:
@@ -60,8 +71,7 @@ class Gateway:
         self.tokens = 0
         self.draining = False
         self.on_answer: Callable[[], None] = lambda: None
-        self._queue = asyncio.Semaphore(lm.concurrency)  # first come, first served, so a user's items stay in order
-        self._asking: dict[str, asyncio.Task[Completion]] = {}
+        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
         self._memory: dict[str, Completion] = {}
         self._who: Who | None = None
         for raw, completion in journal.bills() if journal is not None and scan else ():
@@ -96,7 +106,8 @@ class Gateway:
         if known is not None:
             self.ledger.replayed(bill)
             return known
-        asking = self._asking.get(key)
+        lane = self._lane()
+        asking = lane.asking.get(key)
         if asking is not None:
             self.ledger.replayed(bill)
         else:
@@ -106,13 +117,20 @@ class Gateway:
             if found is not None:
                 self._cached(key, found, bill)
                 return found
-            asking = asyncio.create_task(self._ask(key, request, bill))
-            self._asking[key] = asking
-            asking.add_done_callback(lambda done: self._forget(key, done))
+            asking = asyncio.create_task(self._ask(key, request, bill, lane.queue))
+            lane.asking[key] = asking
+            asking.add_done_callback(lambda done: _forget(lane, key, done))
         return await asyncio.shield(asking)
 
-    async def _ask(self, key: str, request: Request, bill: Bill) -> Completion:
-        async with self._queue:
+    def _lane(self) -> _Lane:
+        """The running loop's own: a queue or a task of one loop cannot be waited for in another."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._lanes:
+            self._lanes[loop] = _Lane(asyncio.Semaphore(self.lm.concurrency))
+        return self._lanes[loop]
+
+    async def _ask(self, key: str, request: Request, bill: Bill, queue: asyncio.Semaphore) -> Completion:
+        async with queue:
             if self.draining:
                 raise Interrupted(_STOPPING)
             if self.budget is None:
@@ -160,13 +178,14 @@ class Gateway:
             self._who = who_answers(self.lm)
         return self._who
 
-    def _forget(self, key: str, done: asyncio.Task[Completion]) -> None:
-        self._asking.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # an asker that was cancelled leaves nobody to read it
-
     async def drain(self) -> None:
         """Send nothing more and wait for what is in flight."""
         self.draining = True
-        if self._asking:
-            await asyncio.wait(list(self._asking.values()))
+        if asking := self._lane().asking:
+            await asyncio.wait(list(asking.values()))
+
+
+def _forget(lane: _Lane, key: str, done: asyncio.Task[Completion]) -> None:
+    lane.asking.pop(key, None)
+    if not done.cancelled():
+        done.exception()  # an asker that was cancelled leaves nobody to read it

@@ -77,7 +77,7 @@ def task_from(settings: Mapping[str, Any]) -> Task:
     if (version := values.pop("wording", default.version)) != default.version:
         msg = f"task.wording is {version!r}; this personalink words prompts by version {default.version}"
         raise ConfigError(msg)
-    wording = Wording(values.pop("input_name", default.input_name), values.pop("label_name", default.label_name))
+    wording = Wording(_name(values, "input_name", default.input_name), _name(values, "label_name", default.label_name))
     for key in values:
         if key not in names:
             near = nearest(key, names)
@@ -95,5 +95,18 @@ def task_from(settings: Mapping[str, Any]) -> Task:
         if isinstance(values["labels"], str) or not isinstance(values["labels"], Iterable):
             msg = f"task.labels is {values['labels']!r:.60}; it must be a list"
             raise ConfigError(msg)
-        values["labels"] = tuple(str(label) for label in values["labels"])
+        values["labels"] = tuple(values["labels"])
+        for label in values["labels"]:
+            if not isinstance(label, str):  # what YAML makes of yes, no, 007 and 1.50
+                msg = f"task.labels holds {label!r:.60}, which is no text; labels must be text: put it in quotes"
+                raise ConfigError(msg)
     return cls(wording=wording, **values)
+
+
+def _name(values: dict[str, Any], key: str, default: str) -> str:
+    """The word before an input or a label, taken out of the settings."""
+    name = values.pop(key, default)
+    if not isinstance(name, str) or not name.strip() or len(name.splitlines()) != 1:
+        msg = f"task.{key} is {name!r:.60}; it must be a text of one line"
+        raise ConfigError(msg)
+    return name

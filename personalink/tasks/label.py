@@ -47,7 +47,7 @@ class LabelTask:
         if len(self.labels) < 2 or len(folded) != len(self.labels) or "" in folded:
             msg = f"task {self.name}: labels must be two or more, distinct without regard to case, and not empty"
             raise ConfigError(msg)
-        if not isinstance(self.max_tokens, int) or self.max_tokens < 1:
+        if not isinstance(self.max_tokens, int) or isinstance(self.max_tokens, bool) or self.max_tokens < 1:
             msg = f"task {self.name}: max_tokens is {self.max_tokens!r}; it must be a whole number of at least 1"
             raise ConfigError(msg)
         if self.metric != "exact":
@@ -85,6 +85,9 @@ class LabelTask:
 
     def check_label(self, label: str) -> str:
         """The canonical spelling of a gold label; DataError when it is none."""
+        if not isinstance(label, str):
+            msg = f"label {label!r:.40} is no text; labels of task {self.name} are {listed(self.labels)}"
+            raise DataError(msg)
         for known in self.labels:
             if known.casefold() == label.strip().casefold():
                 return known

@@ -101,7 +101,7 @@ class RatingTask:
     def check_label(self, label: str) -> str:
         """The rating as canonical text ("5", "5.0" → "5"); DataError when it is not an integer on the scale."""
         try:
-            value = float(label)
+            value = math.nan if isinstance(label, bool) else float(label)
         except (ValueError, TypeError, OverflowError):
             value = math.nan
         if not math.isfinite(value) or value != int(value) or not self.low <= value <= self.high:
