@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _NAME = "personalink"
-_lock = threading.Lock()
+_lock = threading.RLock()
 _loop: asyncio.AbstractEventLoop | None = None
 _at_work = 0  # calls and streams that are on the loop: while there is one, nobody stops it
 

@@ -5,16 +5,19 @@ Knows nothing of files beyond an optional journal and cache, and nothing of conf
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from personalink import background
 from personalink.agent import Agent, Answer, Constrain
 from personalink.data.types import User
-from personalink.errors import ConfigError, IncompleteRun, PersonalinkError
+from personalink.errors import ConfigError, DataError, IncompleteRun, PersonalinkError
 from personalink.fleet import Incomplete, each_user
 from personalink.lm.base import LM
 from personalink.lm.cache import Cache, cache_path
@@ -66,6 +69,7 @@ class PersonaLink(background.Closes):
         cache: bool | str | Path | None = None,
         **changes: Any,
     ) -> None:
+        _check_given(task, lm, rewriter, seed, config)
         given = {"depth": depth, "holdout": holdout, "gate": gate}
         changes |= {name: value for name, value in given.items() if value is not None}
         known = {f.name for f in dataclasses.fields(OptimizerConfig)}
@@ -78,29 +82,51 @@ class PersonaLink(background.Closes):
         self.task, self.lm, self.rewriter, self.seed, self.constrain = task, lm, rewriter, seed, constrain
         self.ledger = Ledger()
         self.incomplete: dict[str, PersonalinkError] = {}
-        self._journal = Journal(Path(store) / "log" / "journal") if store is not None else None
-        cache_file = cache_path(cache)
-        self._cache = Cache(cache_file) if cache_file is not None else None
+        self._journal_file = Path(store) / "log" / "journal" if store is not None else None
+        self._cache_file = cache_path(cache)
+        self._journal: Journal | None = None
+        self._cache: Cache | None = None
         self._optimizer: Optimizer | None = None
+        self._told_before = False  # whether the ledger holds what the journal says was paid before
+        self._building = threading.Lock()
+        self._starting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._open()
+
+    def _open(self) -> None:
+        """Journal and cache, where they are wanted and not open: at first, and after a `close`."""
+        if self._journal is None and self._journal_file is not None:
+            self._journal = Journal(self._journal_file)
+        if self._cache is None and self._cache_file is not None:
+            self._cache = Cache(self._cache_file)
 
     async def _ready(self) -> Optimizer:
-        """Models started, the loop put together; once."""
-        if self._optimizer is None:
-            await self.lm.start()
-            gateway = Gateway(self.lm, self._journal, self.ledger, cache=self._cache)
-            rewriting = None
-            if self.rewriter is not None and self.rewriter is not self.lm:
-                await self.rewriter.start()
-                rewriting = Gateway(self.rewriter, self._journal, self.ledger, cache=self._cache, scan=False)
-            agent = Agent(self.task, gateway, constrain=self.constrain, seed=self.seed)
-            self._optimizer = Optimizer(agent, self.config, rewriting=rewriting, seed=self.seed)
-        return self._optimizer
+        """Models started, the loop put together; once, however many ask at a time and in whichever event loop."""
+        async with self._starting.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if self._optimizer is None:
+                await self.lm.start()
+                if self.rewriter is not None and self.rewriter is not self.lm:
+                    await self.rewriter.start()
+            with self._building:
+                if self._optimizer is None:
+                    self._optimizer = self._build()
+                return self._optimizer
+
+    def _build(self) -> Optimizer:
+        self._open()
+        gateway = Gateway(self.lm, self._journal, self.ledger, cache=self._cache, scan=not self._told_before)
+        self._told_before = True
+        rewriting = None
+        if self.rewriter is not None and self.rewriter is not self.lm:
+            rewriting = Gateway(self.rewriter, self._journal, self.ledger, cache=self._cache, scan=False)
+        agent = Agent(self.task, gateway, constrain=self.constrain, seed=self.seed)
+        return Optimizer(agent, self.config, rewriting=rewriting, seed=self.seed)
 
     async def afit_user(self, user: User) -> Refinement:
         """Run the loop for one user.
 
         Raises:
             LeakError: a query of the user stands in the history.
+            DataError: a label of the history is none of the task's.
             LMError: the model could not be asked.
         """
         return await (await self._ready()).refine(user)
@@ -119,7 +145,7 @@ class PersonaLink(background.Closes):
         optimizer = await self._ready()
         self.incomplete = {}
         finished = 0
-        async for ended in each_user(users, optimizer.refine, at_once=self.lm.users_in_flight):
+        async for ended in each_user(_checked(users), optimizer.refine, at_once=self.lm.users_in_flight):
             if isinstance(ended, Incomplete):
                 self.incomplete[ended.user.id] = ended.error
             else:
@@ -145,7 +171,7 @@ class PersonaLink(background.Closes):
         return background.run(self.apredict(persona, text))
 
     async def aclose(self) -> None:
-        """Give back models, journal and cache. Idempotent."""
+        """Give back models, journal and cache. Idempotent; a later call opens them again."""
         await self.lm.aclose()
         if self.rewriter is not None:
             await self.rewriter.aclose()
@@ -153,10 +179,40 @@ class PersonaLink(background.Closes):
             self._journal.close()
         if self._cache is not None:
             self._cache.close()
-        self._optimizer = None
+        self._journal = self._cache = self._optimizer = None
 
     def __enter__(self) -> PersonaLink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _checked(users: Iterable[User]) -> Iterator[User]:
+    """Users, one by one.
+
+    Raises:
+        DataError: one is none.
+    """
+    for user in users if isinstance(users, Iterable) else [users]:
+        if not isinstance(user, User):
+            msg = f"fit takes users, such as load_records(…).users, not {user!r:.60}"
+            raise DataError(msg)
+        yield user
+
+
+def _check_given(task: Any, lm: Any, rewriter: Any, seed: Any, config: Any) -> None:
+    """Refuse what can only be a mix-up, in one line each."""
+    if not all(hasattr(task, name) for name in ("check_label", "parse", "labels", "system")):
+        msg = f'task is {task!r:.60}; it must be personalink.task("lamp2"), or a LabelTask or RatingTask of your own'
+        raise ConfigError(msg)
+    for name, model in (("lm", lm), ("rewriter", rewriter)):
+        if not (hasattr(model, "complete") and hasattr(model, "start")) and not (name == "rewriter" and model is None):
+            msg = f"{name} is {model!r:.60}; it must be a model, such as personalink.connect(…) makes"
+            raise ConfigError(msg)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        msg = f"seed is {seed!r}; it must be a whole number"
+        raise ConfigError(msg)
+    if config is not None and not isinstance(config, OptimizerConfig):
+        msg = f"config is {config!r:.60}; it must be an OptimizerConfig"
+        raise ConfigError(msg)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import copy
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,8 @@ from personalink.contexts import (
     RetrievalWithDraft,
     Tools,
 )
+from personalink.contexts.base import check_needs, checked_placed, checked_product, fit_to_room
+from personalink.contexts.frozen import frozen
 from personalink.data.types import Item, Query, User
 from personalink.errors import ConfigError
 from personalink.lm import ScriptedLM
@@ -174,3 +179,145 @@ class LastItems(Context):
 
 def test_a_context_of_ones_own() -> None:
     assert place(LastItems(2)).item_ids == ("c", "d")
+
+
+def test_filling_a_room_counts_what_is_placed_and_no_more() -> None:
+    texts = ["four"] * 5
+    joined = len("\n\n".join(texts))
+    assert fit_to_room(texts, joined, len) == [0, 1, 2, 3, 4]
+    assert fit_to_room(texts, joined - 1, len) == [0, 1, 2, 3]
+    assert fit_to_room(texts, 3, len) == fit_to_room(texts, -5, len) == fit_to_room([], 3, len) == []
+    assert fit_to_room(["a long one", "b"], 5, len) == []
+
+    def odd(text: str) -> int:
+        """A counter whose joined texts take more than their parts, and more in one order than in the other."""
+        return len(text) + 7 * text.count("\n\n") + 5 * text.startswith("b")
+
+    for room in range(60):
+        for backwards in (False, True):
+            kept = [["b1", "c2", "b3"][i] for i in fit_to_room(["b1", "c2", "b3"], room, odd, backwards=backwards)]
+            assert odd("\n\n".join(kept[::-1] if backwards else kept)) <= room or not kept
+
+
+def test_a_random_user_with_equal_items_is_not_handicapped() -> None:
+    own = tuple(Item(f"o{i}", f"own amber text {i}", "north") for i in range(9))
+    lent = tuple(Item(f"d{i}", f"his amber text {i}", "south") for i in range(9))
+    user = User("u", "people", own, (Query("q", "amber"),))
+    bench = tools(donor=User("d", "people", lent))
+    for k in (1, 3, 5):
+        assert len(place(RandomUserDemonstrations(k), bench, user).item_ids) == k
+        assert len(place(Retrieval(k), bench, user).item_ids) == k
+
+
+def test_a_product_cannot_be_changed_by_who_reads_it() -> None:
+    product = {"a": [1, {"b": 2}], "c": {"d": "e"}}
+    made = Products({Draft().key: product}, {Draft().key: product})
+    for seen in (made[Draft()], made.of_donor(Draft())):
+        assert seen == product
+        assert json.loads(json.dumps(seen)) == product
+        for change in (
+            lambda seen=seen: seen.update(a=1),
+            lambda seen=seen: seen["a"].append(3),
+            lambda seen=seen: seen["a"][1].pop("b"),
+            lambda seen=seen: seen["c"].__setitem__("d", "x"),
+            lambda seen=seen: seen.__delitem__("c"),
+        ):
+            with pytest.raises(ConfigError, match="take a copy"):
+                change()
+        mine = copy.deepcopy(seen)
+        mine["a"][1]["b"] = 3
+        assert (seen["a"][1]["b"], mine["a"][1]["b"], type(mine)) == (2, 3, dict)
+    assert frozen(made[Draft()]) is made[Draft()]
+    with pytest.raises(ConfigError, match="product of Refine is not at hand"):
+        made[Refine()]
+
+
+def test_a_product_is_plain_json_or_refused_at_once() -> None:
+    given = {"a": (1, "é"), "b": {"c": None}}
+    product = checked_product(LastItems(), given)
+    assert product == {"a": [1, "é"], "b": {"c": None}}
+    given["a"] = ()
+    assert product["a"] == [1, "é"]
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for bad in (None, [1], "text", {"a": {1}}, {"a": float("nan")}, loop, {("a",): 1}, {"a": object()}):
+        with pytest.raises(ConfigError, match=r"^context LastItems: prepare\(\) returned [^\n]*$"):
+            checked_product(LastItems(), bad)
+
+
+def test_a_placed_is_as_promised_or_refused_at_once() -> None:
+    good = Placed("text", ("a",), {"kept": 0.5})
+    assert checked_placed(LastItems(), good) is good
+    for bad in (
+        None,
+        "text",
+        Placed(None),  # type: ignore[arg-type]
+        Placed("x", ["a"]),  # type: ignore[arg-type]
+        Placed("x", (1,)),  # type: ignore[arg-type]
+        Placed("x", (), None),  # type: ignore[arg-type]
+        Placed("x", (), {"a": {1}}),
+    ):
+        with pytest.raises(ConfigError, match=r"^context LastItems: place\(\) returned [^\n]*$"):
+            checked_placed(LastItems(), bad)
+
+
+@dataclass(frozen=True)
+class Circle(Context):
+    """Needs itself by way of another."""
+
+    step: int = 0
+
+    def needs(self) -> tuple[Context, ...]:
+        """The next one."""
+        return (Circle((self.step + 1) % 3),)
+
+
+@dataclass(frozen=True)
+class Endless(Context):
+    """Needs one of its kind for ever."""
+
+    step: int = 0
+
+    def needs(self) -> tuple[Context, ...]:
+        """The next one."""
+        return (Endless(self.step + 1),)
+
+
+@dataclass(frozen=True)
+class Lends(Context):
+    """Reads a donor's product, which has no end."""
+
+    def donor_needs(self) -> tuple[Context, ...]:
+        """A circle."""
+        return (Circle(),)
+
+
+@dataclass(frozen=True)
+class NeedsText(Context):
+    """Names what is no context."""
+
+    def needs(self) -> tuple[Context, ...]:
+        """A text."""
+        return ("draft",)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Odd(Context):
+    """Holds what no JSON can."""
+
+    things: Any = field(default_factory=lambda: {1, 2})
+
+
+def test_needs_have_an_end() -> None:
+    for fine in (Draft(), PersonaLink(2), RandomUserPersona(), RetrievalWithDraft(5), NoPersonalization()):
+        check_needs(fine)
+    for bad, words in (
+        (Circle(), "context Circle needs itself"),
+        (Endless(), "context Endless needs itself"),
+        (Lends(), "context Circle needs itself"),
+        (NeedsText(), r"context NeedsText: needs\(\) returned"),
+        (Odd(), "context Odd: its settings are no plain JSON"),
+    ):
+        with pytest.raises(ConfigError, match=words) as refused:
+            check_needs(bad)
+        assert "\n" not in str(refused.value)

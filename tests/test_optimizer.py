@@ -156,9 +156,10 @@ def test_an_unusable_reply_is_told_and_never_adopted() -> None:
 
     one, lm = refine(user, answer)
     assert one.persona.is_empty
-    assert {p.reason for p in one.passes} == {"the reply was truncated"}
+    assert [p.reason for p in one.passes][:2] == ["the reply was truncated"] * 2
+    assert one.passes[2].reason == "fixed point: the same rewrite again"  # the third request would be the second
     assert "Your last reply could not be used" in [r for r in lm.requests if is_rewrite(r)][1].messages[1].content
-    assert [p.calls for p in one.passes] == [1, 1, 1]
+    assert [p.calls for p in one.passes] == [1, 1, 0]
 
 
 def test_a_slice_quote_is_rejected() -> None:
@@ -184,8 +185,25 @@ def test_a_tiny_history_has_no_loop_but_a_draft(m: int) -> None:
     assert not lm.requests
     optimizer, lm = loop(right_when(user, lambda request: False))
     proposal = asyncio.run(optimizer.draft(user))
-    assert proposal.persona is not None
-    assert len(lm.requests) == 1
+    assert (proposal.persona is not None) == (m > 0)
+    assert len(lm.requests) == min(m, 1)
+    assert optimizer.draft_calls(user) == (min(m, 1), min(m, 1))
+
+
+def test_nothing_is_written_from_nothing() -> None:
+    """No room for a sample, and no mistake to show: neither draft nor loop asks; with mistakes both do."""
+    user = person("u")
+    for sees, wrong, written in (("profile", True, False), ("errors", False, False), ("errors", True, True)):
+        script = right_when(user, lambda request, wrong=wrong: not wrong)
+        settings = {"draft_sees": sees, "sample_tokens": 0, "skip_if_no_errors": False}
+        optimizer, lm = loop(script, **settings)
+        proposal = asyncio.run(optimizer.draft(user))
+        one = asyncio.run(optimizer.refine(user))
+        assert (proposal.reason == "no item and no mistake to write from") == (not written)
+        assert any(is_rewrite(r) for r in lm.requests) == written
+        assert optimizer.draft_calls(user) == (0, int(sees == "errors"))
+        if not written:
+            assert {p.reason for p in one.passes} == {proposal.reason}
 
 
 def test_the_draft_is_what_pass_one_proposes() -> None:
@@ -307,7 +325,10 @@ def test_the_record_is_plain_json_both_ways() -> None:
     ("setting", "value"),
     [
         ("gate", "strictest"), ("after_rejection", "give_up"), ("draft_sees", "all"), ("pool", "half"), ("depth", -1),
-        ("holdout", 0), ("holdout", 2.5), ("slice_by", "luck"), ("quote_words", -1),
+        ("holdout", 0), ("holdout", 2.5), ("slice_by", "luck"), ("quote_words", -1), ("depth", "3"), ("depth", 1.5),
+        ("depth", True), ("sample_tokens", "x"), ("sample_tokens", -1), ("mistake_tokens", None), ("item_tokens", 0),
+        ("rewrite_tokens", 15), ("race", "yes"), ("gate", ["strict"]), ("gate_metric", "mse"), ("caps", {}),
+        ("skip_if_no_errors", 1), ("holdout", "8"), ("margin", "x"), ("audit", 2.0),
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused_in_one_line(setting: str, value: object) -> None:
@@ -322,3 +343,104 @@ def test_the_gate_metric_of_ratings() -> None:
         one, _ = refine(user, lambda request: "nonsense", task=STARS, gate_metric=metric, depth=0)
         assert min(one.initial.points) >= worst
         assert all(point <= 0 for point in one.initial.points)
+
+
+def echoing(user: User):
+    """An agent that a persona helps in every second answer, and a rewriter that only ever writes one persona."""
+    told = {"n": 0}
+
+    def answer(request: Request) -> str:
+        if is_rewrite(request):
+            return rewrite_reply()
+        told["n"] += 1
+        persona = "This user's" in request.messages[1].content
+        return gold_of(user, request) if persona and told["n"] % 2 else "nonsense"
+
+    return answer
+
+
+def test_an_identical_rewrite_ends_the_loop_only_where_the_next_request_would_be_the_same() -> None:
+    user = person("u")
+    for after, calls in (("feedback", [9, 1, 0, 0]), ("stop", [9, 1, 0, 0]), ("resample", [9, 1, 1, 1])):
+        one, lm = refine(user, echoing(user), after_rejection=after, depth=4)
+        assert [p.calls for p in one.passes] == calls, after
+        assert one.calls == len(lm.requests)
+        rewrites = [r for r in lm.requests if is_rewrite(r)]
+        assert len({r.key("") for r in rewrites}) == len(rewrites)
+        assert not any("tried and refused" in r.messages[1].content for r in rewrites)
+
+
+class Unequal(Request):
+    """A request that no loop takes for the last one again."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Tireless:
+    """The standard rewriter with requests that never equal one another."""
+
+    def __init__(self, rewriter) -> None:
+        self.read, self.plain = rewriter.read, rewriter.request
+
+    def request(self, brief) -> Request:
+        made = self.plain(brief)
+        return Unequal(made.messages, made.decoding, made.constraint, made.sample)
+
+
+@pytest.mark.parametrize("after", ["feedback", "stop", "resample"])
+def test_a_fixed_point_changes_no_persona_and_no_prompt(after: str) -> None:
+    async def both(seed: int) -> int:
+        kept, asked, calls = [], [], []
+        for tireless in (False, True):
+            optimizer, lm = loop(random_script(seed), depth=6, after_rejection=after)
+            if tireless:
+                optimizer.rewriter = Tireless(optimizer.rewriter)
+            one = await optimizer.refine(person(f"p{seed}", 20))
+            kept.append([(p.persona, p.accepted, p.before, p.after) for p in one.passes])
+            asked.append([r.key("") for r in lm.requests])
+            calls.append(one.calls)
+        assert kept[0] == kept[1]
+        assert asked[0] == asked[1]
+        return calls[1] - calls[0]
+
+    async def all_of_them() -> list[int]:
+        return [await both(seed) for seed in range(60)]
+
+    saved = asyncio.run(all_of_them())
+    assert min(saved) == 0
+    assert (sum(saved) > 0) == (after == "feedback")  # "stop" has stopped before, "resample" draws anew
+
+
+def test_labels_are_read_in_the_tasks_spelling_at_the_door() -> None:
+    user = person("u", 30)
+    loud = dataclasses.replace(
+        user, history=tuple(dataclasses.replace(i, label=f" {i.label.upper()} ") for i in user.history)
+    )
+    assert refine(loud, random_script(3))[0] == refine(user, random_script(3))[0]
+    stars = person("s", 30, labels=STARS.labels)
+    floats = dataclasses.replace(
+        stars, history=tuple(dataclasses.replace(i, label=f"{i.label}.0") for i in stars.history)
+    )
+    script = random_script(3, STARS.labels)
+    assert refine(floats, script, task=STARS)[0] == refine(stars, script, task=STARS)[0]
+
+
+@pytest.mark.parametrize("label", ["up", "", 3, None])
+def test_a_label_outside_the_task_is_refused_before_anything_is_sent(label: object) -> None:
+    user = person("u", 10)
+    bad = dataclasses.replace(user, history=(*user.history, Item("x9", "some other text", label)))  # type: ignore[arg-type]
+    optimizer, lm = loop(random_script(1))
+    for call in (optimizer.refine, optimizer.draft):
+        with pytest.raises(DataError, match="user u, item x9: label") as refused:
+            asyncio.run(call(bad))
+        assert "\n" not in str(refused.value)
+    assert not lm.requests
+
+
+def test_what_is_no_user_is_refused() -> None:
+    for nobody in ("x", None, dataclasses.replace(person("u"), history=("text",))):
+        with pytest.raises(DataError, match="must be a personalink"):
+            refine(nobody, random_script(1))  # type: ignore[arg-type]

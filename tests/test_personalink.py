@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import personalink as pl
 from personalink import background
-from personalink.errors import BadRequest, ConfigError, IncompleteRun, Unreachable
+from personalink.errors import BadRequest, ConfigError, DataError, IncompleteRun, Unreachable
 from tests.people import LABELS, TASK, is_rewrite, people, person, random_script
 
 
@@ -117,3 +119,131 @@ def test_seed_zero_is_a_seed() -> None:
     user = person("u", 40)
     slices = {seed: link(seed=seed)[0].fit_user(user).slice_ids for seed in (0, 1)}
     assert slices[0] != slices[1]
+
+
+def slow_link(seconds: float) -> pl.PersonaLink:
+    return pl.PersonaLink(TASK, pl.ScriptedLM(random_script(7), latency_s=seconds))
+
+
+def test_closing_one_object_leaves_the_calls_of_another_alone() -> None:
+    slow, got = slow_link(0.05), []
+    thread = threading.Thread(target=lambda: got.append(slow.fit_user(person("u", 20))), daemon=True)
+    thread.start()
+    time.sleep(0.02)
+    for _ in range(5):
+        other, _ = link()
+        other.fit_user(person("v", 12))
+        other.close()
+    thread.join(20)
+    assert [one.user for one in got] == ["u"]
+    slow.close()
+
+
+def test_closing_one_object_leaves_the_stream_of_another_alone() -> None:
+    streaming = pl.PersonaLink(TASK, pl.ScriptedLM(random_script(7), users_in_flight=2))
+    seen = []
+    for one in streaming.fit(people(6, 12).users):
+        seen.append(one.user)
+        other, _ = link()
+        other.fit_user(person("v", 12))
+        other.close()
+    assert len(seen) == 6
+    streaming.close()
+
+
+def test_the_loop_ends_with_the_last_object_and_starts_again() -> None:
+    mine, _ = link()
+    mine.fit_user(person("u", 12))
+    before = background.loop()
+    mine.close()
+    mine.close()
+    for _ in range(200):
+        if before.is_closed():
+            break
+        time.sleep(0.01)
+    assert before.is_closed()
+    assert mine.fit_user(person("u", 12)).user == "u"
+    mine.close()
+
+
+async def test_calls_at_once_share_one_gateway() -> None:
+    class Starting(pl.ScriptedLM):
+        starts = 0
+
+        async def start(self) -> None:
+            self.starts += 1
+            await asyncio.sleep(0.01)
+
+    lm = Starting(random_script(7), latency_s=0.001)
+    mine = pl.PersonaLink(TASK, lm)
+    one, two = await asyncio.gather(mine.afit_user(person("u", 20)), mine.afit_user(person("u", 20)))
+    assert one == two
+    assert lm.starts == 1
+    assert len(lm.requests) == len({r.key("") for r in lm.requests})
+
+
+def test_one_object_in_two_event_loops() -> None:
+    lm = pl.ScriptedLM(random_script(7), concurrency=2, latency_s=0.0005)
+    mine = pl.PersonaLink(TASK, lm)
+
+    async def fitted(*names: str) -> list[str]:
+        return sorted([one.user async for one in mine.afit([person(n, 20) for n in names])])
+
+    assert asyncio.run(fitted("a", "b", "c")) == ["a", "b", "c"]
+    assert asyncio.run(fitted("d", "e", "f")) == ["d", "e", "f"]
+    assert mine.fit_user(person("g", 20)).user == "g"
+    mine.close()
+
+
+def test_a_store_can_be_used_again_after_a_close(tmp_path: Path) -> None:
+    mine, lm = link(store=tmp_path / "store", cache=tmp_path / "cache.sqlite")
+    first = mine.fit_user(person("u", 20))
+    mine.close()
+    asked, counted = len(lm.requests), mine.ledger.total().calls
+    assert mine.fit_user(person("u", 20)) == first
+    assert mine.fit_user(person("v", 20)).user == "v"
+    assert len(lm.requests) - asked == mine.ledger.total().calls - counted > 0
+    mine.close()
+    again, lm = link(store=tmp_path / "store")  # the lock was given back, and all of it is there
+    assert again.fit_user(person("v", 20)).user == "v"
+    assert lm.requests == []
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"depth": "3"}, "optimizer.depth is '3'"),
+        ({"depth": 1.5}, "optimizer.depth is 1.5"),
+        ({"seed": "x"}, "seed is 'x'"),
+        ({"seed": None}, "seed is None"),
+        ({"seed": True}, "seed is True"),
+        ({"config": {"depth": 2}}, "must be an OptimizerConfig"),
+        ({"rewriter": "gpt"}, "rewriter is 'gpt'"),
+        ({"holdout": "8"}, "holdout is '8'"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_one_line(options: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        link(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_wrong_argument_is_told_in_one_line() -> None:
+    lm = pl.ScriptedLM(random_script(7))
+    for task, model, words in (
+        ("lamp2", lm, "task is 'lamp2'"),
+        (None, lm, "task is None"),
+        (TASK, None, "lm is None"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            pl.PersonaLink(task, model)  # type: ignore[arg-type]
+    mine, _ = link()
+    with pytest.raises(DataError, match="must be a personalink User, not 'x'"):
+        mine.fit_user("x")  # type: ignore[arg-type]
+    for nobody in ("x", ["x"], 3):
+        with pytest.raises(DataError, match="fit takes users"):
+            list(mine.fit(nobody))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="max_tokens is True"):
+        pl.LabelTask("t", "Say.", ("a", "b"), max_tokens=True)
+    mine.close()

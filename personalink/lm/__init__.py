@@ -62,6 +62,8 @@ def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
     Raises:
         ConfigError: `where` is none of these, or an option is unknown.
     """
+    if not isinstance(where, str):
+        raise ConfigError(f'lm: {where!r} is none of "embedded", a URL (http://…), a .gguf file, "scripted"')
     if where == "embedded" or where.lower().endswith(".gguf"):
         from personalink.lm.embedded import EmbeddedLM
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from personalink.background import Closes
@@ -17,7 +18,11 @@ from personalink.errors import ConfigError, IntegrityError, MalformedReply, Unau
 from personalink.lm import wire
 from personalink.lm.base import Completion, Counter, Request
 from personalink.lm.counters import EndpointCounter, EstimateCounter, TokenizerCounter, tokenize_body, tokens_in
+from personalink.lm.settings import check_seconds, check_whole
 from personalink.lm.transport import Reply, Transport
+
+SHORTEST_KEY = 8
+"""Characters: a shorter key is a placeholder, such as "EMPTY", and may be a word of an answer."""
 
 
 class EndpointLM(Closes):
@@ -27,7 +32,7 @@ class EndpointLM(Closes):
         base_url: with or without a trailing slash and /v1; default: the environment's OPENAI_BASE_URL.
         model: default: the only one that the server lists.
         api_key_env: the environment variable that holds the key, read at start ("EMPTY" where unset); None for no key.
-            The key itself is in no repr, description, log or error.
+            The key itself is in no repr, description, log, error or answer.
         dialect: what else than plain OpenAI the server understands; "auto" finds out.
         concurrency: requests in flight at most, first come first served.
         users_in_flight: users worked on at once; default 4 · `concurrency`.
@@ -48,7 +53,7 @@ class EndpointLM(Closes):
         requests_sent: chat requests that reached a connection, retries included.
 
     Raises:
-        ConfigError: no base URL, or one that cannot be used.
+        ConfigError: no base URL, or one that cannot be used, or a number out of range.
     """
 
     identity: str
@@ -74,12 +79,14 @@ class EndpointLM(Closes):
         revision: str | None = None,
     ) -> None:
         url = base_url or os.environ.get("OPENAI_BASE_URL")
-        if not url:
+        if not url or not isinstance(url, str):
             raise ConfigError("lm.base_url is missing: give it or set OPENAI_BASE_URL, e.g. http://localhost:8000/v1")
         if dialect not in ("auto", "vllm", "llama_cpp", "openai"):
             raise ConfigError(f"lm.dialect: {dialect!r} is none of auto, vllm, llama_cpp, openai")
-        if concurrency < 1 or retries < 0:
-            raise ConfigError("lm.concurrency must be at least 1 and lm.retries at least 0")
+        check_whole(1, concurrency=concurrency, users_in_flight=users_in_flight, window=window)
+        check_whole(0, retries=retries)
+        check_seconds({"timeout_s": timeout_s, "connect_timeout_s": connect_timeout_s}, zero=False)
+        check_seconds({"backoff_s": backoff_s, "down_timeout_s": down_timeout_s}, zero=True)
         self.root_url, self.api_url = wire.split_base_url(url)
         self.model = model or ""
         self.window = window
@@ -93,6 +100,7 @@ class EndpointLM(Closes):
         self._facts: dict[str, Any] = {}
         self._started = False
         self._answers_as = ""
+        self._secret = ""
         self._transport = Transport(
             concurrency=concurrency,
             timeout_s=timeout_s,
@@ -147,7 +155,9 @@ class EndpointLM(Closes):
                 self._started = True
 
     async def _discover(self) -> None:
-        self._transport.use_key(self._read_key())
+        key = self._read_key()
+        self._transport.use_key(key)
+        self._secret = key if len(key) >= SHORTEST_KEY else ""
         reply = await self._transport.get(f"{self.api_url}/models")
         entries = self._listed(reply)
         if entries is None and self._wanted is None:
@@ -254,7 +264,14 @@ class EndpointLM(Closes):
             )
             raise IntegrityError(msg)
         self._answers_as = self._answers_as or completion.model
-        return completion
+        return self._without_key(completion)
+
+    def _without_key(self, completion: Completion) -> Completion:
+        """The completion as it may be journalled: a key that a server or proxy echoed is taken out."""
+        if not self._secret or self._secret not in completion.text + completion.model:
+            return completion
+        text, model = (part.replace(self._secret, "[key]") for part in (completion.text, completion.model))
+        return replace(completion, text=text, model=model)
 
     def chat_body(self, request: Request) -> tuple[dict[str, Any], str]:
         """(the body that `complete` sends for `request`, what constrains the answer or ""); known from `start` on."""

@@ -14,6 +14,7 @@ from personalink.background import Closes
 from personalink.canonical import canonical_json, digest
 from personalink.lm.base import Completion, Counter, Request
 from personalink.lm.counters import EstimateCounter
+from personalink.lm.settings import check_seconds, check_whole
 
 Answer = str | Completion | Exception
 Script = Callable[[Request], Answer | Awaitable[Answer]]
@@ -25,6 +26,9 @@ class ScriptedLM(Closes):
     `answer` may be async. A text that is empty or white space comes back with outcome "empty". `requests` holds every
     request in the order of arrival; `most_at_once` the largest number that were in flight together. At most
     `concurrency` are answered at a time, each after `latency_s` seconds.
+
+    Raises:
+        ConfigError: a number out of range.
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class ScriptedLM(Closes):
         users_in_flight: int | None = None,
         latency_s: float = 0.0,
     ) -> None:
+        check_whole(1, concurrency=concurrency, users_in_flight=users_in_flight, window=window)
+        check_seconds({"latency_s": latency_s}, zero=True)
         self.identity, self.model, self.window = identity, model, window
         self.counter: Counter = counter or EstimateCounter()
         self.concurrency, self.users_in_flight = concurrency, users_in_flight or 4 * concurrency

@@ -393,3 +393,9 @@ def test_what_is_not_found_says_where_it_was_sought(tmp_path):
     for wrong in ({"task": "news"}, {"task": "lamp2", "split": "eval"}, {"task": "lamp2", "split_kind": "date"}):
         with pytest.raises(DataError, match="take one of"):
             find_lamp(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize("path", [None, 3, "", []])
+def test_paths_that_are_none(path):
+    with pytest.raises(DataError, match="questions must be the path of a file"):
+        load_lamp(path)

@@ -156,3 +156,11 @@ def test_a_damaged_manifest_is_refused(damage):
 
 def test_top_label_share():
     assert [top_label_share(user("1", labels)) for labels in ("", "a", "ab", "aab")] == [0, 1, 0.5, 2 / 3]
+
+
+def test_data_without_any_query_say_what_to_do():
+    data = Dataset("mine", "", tuple(User(f"u{i}", "mine", (Item("1", "x", "a"),)) for i in range(3)))
+    with pytest.raises(DataError, match="none of 3 users has a query; mark rows with split=query, or leave") as refused:
+        make_manifest(data, n_users=None)
+    assert "\n" not in str(refused.value)
+    assert "filter" not in str(refused.value)

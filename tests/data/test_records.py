@@ -165,3 +165,25 @@ def test_no_query_is_in_any_history(tmp_path_factory, drawn):
         check_user(user)
     kept = sum(len(user.history) + len(user.queries) for user in data.users)
     assert kept + sum(data.dropped.values()) == len(drawn)
+
+
+def test_history_later_than_the_query_is_left_out_and_counted(tmp_path):
+    rows = [
+        {"user": "a", "input": "old", "label": "1", "date": "2020-01-01"},
+        {"user": "a", "input": "same day", "label": "1", "date": "2020-02-02T09:00"},
+        {"user": "a", "input": "asked", "label": "1", "date": "2020-02-02", "split": "query"},
+        {"user": "a", "input": "new", "label": "1", "date": "2020-02-03"},
+        {"user": "a", "input": "undated", "label": "1"},
+        {"user": "b", "input": "elsewhere new", "label": "1", "date": "2021-01-01"},
+        {"user": "b", "input": "asked undated", "label": "1", "split": "query"},
+    ]
+    data = load(tmp_path, lines(*rows), "rows.jsonl")
+    assert [i.input for i in data.users[0].history] == ["old", "same day", "undated"]
+    assert [i.input for i in data.users[1].history] == ["elsewhere new"]
+    assert data.dropped == {"item later than its query": 1}
+
+
+@pytest.mark.parametrize("path", [None, 3, "", ["rows.csv"]])
+def test_a_path_that_is_none(path):
+    with pytest.raises(DataError, match="must be the path of a file"):
+        load_records(path)

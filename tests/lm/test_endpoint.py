@@ -18,7 +18,7 @@ from personalink.errors import (
     Unauthorized,
     Unreachable,
 )
-from personalink.lm import Constraint, EndpointLM, EstimateCounter
+from personalink.lm import Constraint, EndpointLM, EstimateCounter, ScriptedLM
 from personalink.lm.base import LM
 
 from .asking import KEY, ask, client, dead_url, one
@@ -364,3 +364,44 @@ async def test_too_long_in_every_wording_with_both_counts(body: dict[str, Any]) 
 async def test_too_long_without_counts() -> None:
     with pytest.raises(PromptTooLong, match=r"do not fit the window: please reduce"):
         await one(status(400, {"error": {"message": "please reduce it", "code": "context_length_exceeded"}}))
+
+
+# -- what must not get out, and what must not get in ------------------------------------------------------------------
+
+
+async def test_a_key_that_is_echoed_in_an_answer_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Double(key=KEY, answer=lambda body: f"Authorization: Bearer {KEY}, yes {KEY}") as double:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        lm = client(double)
+        completion = await lm.complete(ask())
+        await lm.aclose()
+    assert completion.text == "Authorization: Bearer [key], yes [key]"
+    assert KEY not in repr(completion)
+
+
+@pytest.mark.parametrize("key", ["", "EMPTY", "science"])
+async def test_a_placeholder_is_a_word_like_any_other(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = f"EMPTY {key} science"
+    with Double(answer=lambda body: said) as double:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        lm = client(double)
+        assert (await lm.complete(ask())).text == said
+        await lm.aclose()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"users_in_flight": 0}, {"window": 0}, {"concurrency": 0}, {"concurrency": 1.5}, {"concurrency": True},
+        {"timeout_s": 0}, {"timeout_s": "x"}, {"connect_timeout_s": -1}, {"down_timeout_s": -0.1}, {"retries": -1},
+        {"backoff_s": -1}, {"timeout_s": float("nan")}, {"window": "4096"}, {"latency_s": -1},
+    ],
+)  # fmt: skip
+def test_numbers_out_of_range_are_refused_in_one_line(options: dict[str, Any]) -> None:
+    name = next(iter(options))
+    makes = [lambda: EndpointLM("http://host:1", **options)] if name != "latency_s" else []
+    if name in ("users_in_flight", "window", "concurrency", "latency_s"):
+        makes.append(lambda: ScriptedLM(lambda request: "x", **options))
+    for make in makes:
+        with pytest.raises(ConfigError, match=f"^lm.{name} is [^\n]*; it must be [^\n]*$"):
+            make()

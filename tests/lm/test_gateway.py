@@ -117,3 +117,16 @@ async def test_the_ledger_equals_what_the_model_saw_at_any_concurrency() -> None
         assert len(lm.requests) == 150 == gateway.ledger.total().calls
         assert sum(c.calls for c in gateway.ledger.by("user").values()) == 150
         assert gateway.ledger.total().prompt_tokens == 7 * 150
+
+
+def test_one_gateway_serves_one_event_loop_after_another() -> None:
+    lm = ScriptedLM(counted, concurrency=1, latency_s=0.001)
+    gateway = Gateway(lm)
+
+    async def asked(*texts: str) -> list[str]:
+        return [c.text for c in await asyncio.gather(*(gateway.complete(ask(t), Bill()) for t in texts))]
+
+    assert asyncio.run(asked("a", "b", "c")) == ["A", "B", "C"]
+    assert asyncio.run(asked("c", "d", "e", "f")) == ["C", "D", "E", "F"]
+    assert len(lm.requests) == 6
+    asyncio.run(gateway.drain())
