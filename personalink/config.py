@@ -24,7 +24,7 @@ from personalink.tasks import Task, task_from
 from personalink.text import nearest, one_line
 
 C = TypeVar("C")
-OPERATIONAL = ("concurrency", "users_in_flight", "timeout_s", "retries", "down_timeout_s", "api_key_env")
+OPERATIONAL = ("base_url", "concurrency", "users_in_flight", "timeout_s", "retries", "down_timeout_s", "api_key_env")
 """Settings of a model that change how it is asked and never what it answers."""
 
 
@@ -234,7 +234,7 @@ class RunConfig:
         for lm in (values["lm"], values["rewriter"] or {}):
             for name in OPERATIONAL:
                 lm.pop(name, None)
-        for name in ("runs_dir", "fresh", "cache", "budget"):
+        for name in ("runs_dir", "fresh", "cache", "budget", "max_failed"):
             del values[name]
         return values
 
@@ -355,6 +355,6 @@ def _scalar(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{where} is {value!r:.60}; it must be {names.get(kind, kind.__name__)}")
-    if kind is str and any("\ud800" <= c <= "\udfff" for c in value):
+    if kind is str and any("\ud800" <= c <= "\udfff" for c in str(value)):
         raise ConfigError(f"{where} is {value!r:.60}; it must be text that UTF-8 can hold")
     return value

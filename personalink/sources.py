@@ -10,6 +10,7 @@ from importlib import metadata
 import personalink
 from personalink.config import DataConfig, LMConfig
 from personalink.data import Dataset, find_lamp, load_lamp, load_records, load_sample
+from personalink.data.labels import labelled
 from personalink.errors import ConfigError, DataError
 from personalink.lm import LM, connect
 from personalink.tasks import Task
@@ -48,22 +49,18 @@ def _labels(dataset: Dataset) -> set[str]:
 
 def _canonical_labels(dataset: Dataset, task: Task) -> Dataset:
     """Every label checked and spelt as the task spells it."""
-
-    def checked(label: str, where: str) -> str:
+    try:
+        users = tuple(labelled(user, task) for user in dataset.users)
+    except DataError as error:
+        msg = f"{dataset.source}, {error}"
+        raise DataError(msg) from None
+    golds = {}
+    for (user, query), gold in dataset.golds.items():
         try:
-            return task.check_label(label)
+            golds[user, query] = task.check_label(gold)
         except DataError as error:
-            msg = f"{dataset.source}, {where}: {error}"
+            msg = f"{dataset.source}, user {user}, query {query}: {error}"
             raise DataError(msg) from None
-
-    users = tuple(
-        replace(
-            user,
-            history=tuple(replace(i, label=checked(i.label, f"user {user.id}, item {i.id}")) for i in user.history),
-        )
-        for user in dataset.users
-    )
-    golds = {key: checked(gold, f"user {key[0]}, query {key[1]}") for key, gold in dataset.golds.items()}
     return replace(dataset, users=users, golds=golds)
 
 

@@ -47,8 +47,9 @@ def errors(err: str) -> list[str]:
 def test_quickstart_prints_the_table_the_run_and_what_to_type_next(here: Path, capsys: Any) -> None:
     code, out, _ = call(capsys, *QUICK)
     assert code == 0
-    for word in ("Floor: majority label", "NoPers", "RAG-20", "PAG", "PersonaLink r=3", "Oracle", "135M"):
+    for word in ("Floor: majority label", "NoPers", "RAG-20", "PAG", "PersonaLink r=3", "Oracle", "Shortened"):
         assert word in out
+    assert "135M" not in out
     assert out.index("Floor") < out.index("NoPers")
     found = re.search(r"run: (\S+)", out)
     assert found
@@ -119,12 +120,28 @@ def test_tables_in_every_format_and_personas(here: Path, capsys: Any) -> None:
         (("run", "data.max_top_label_share=0.0001"), "no user"),
         (("run", "seed"), "seed"),
         (("run", "--config-dir", "/nowhere"), "/nowhere"),
+        (("run", "optimizer.caps={totl:3}"), "optimizer.caps.totl is unknown; did you mean 'total'?"),
+        (("run", "data=records", "data.columns={usr: author}"), "data.columns.usr is unknown; did you mean 'user'?"),
+        (("run", "data=records", "data.columns={user: 7}"), "data.columns.user is 7"),
+        (("run", "data=lamp", "data.root=~/personalink-nowhere"), f"{Path.home()}/personalink-nowhere"),
+        (("run", "task.labels=[a,#b,日本]", "lm=scripted"), "labels are a, #b, 日本"),
+        (("run", "task.labels=[a,'#b',[日本]"), "quote its texts"),
+        (("run", "task.labels=[a,1.50]"), "task.labels holds 1.5, which is no text"),
+        (("run", "task.label_name=null"), "task.label_name is None"),
+        (("run", "optimizer=null"), "optimizer=null: a group needs a name; there are default, paper"),
+        (("run", "optimizer.depth=inf"), "optimizer.depth is inf; it must be a whole number"),
+        (("run", "optimizer.depth=1e400"), "optimizer.depth is inf; it must be a whole number"),
+        (("run", "seed=nan"), "seed is nan; it must be a whole number"),
+        (("run", "lm=scripted", "rewriter=endpoint"), "rewriter.base_url is missing"),
+        (("run", "lm=scripted", "rewriter={}"), "rewriter.kind is missing"),
         (("table", "/nowhere"), "no run at /nowhere"),
         (("personas", "/nowhere"), "no run at /nowhere"),
         (("predict", "--task", "lamp9", "text"), "no task 'lamp9'"),
         (("predict", "--persona", "/nowhere.json", "--lm", "scripted", "text"), "cannot read the persona"),
         (("predict", "--lm", "embeded", "text"), "did you mean 'embedded'?"),
         (("predict", "--lm", "scripted", "  "), "nothing to answer"),
+        (("predict", "--lm", "scripted", "a\udcff"), "not valid UTF-8"),
+        (("predict", "--task", "nowhere.yaml", "text"), "cannot read the task nowhere.yaml"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_2(
@@ -296,7 +313,7 @@ def test_predict_behind_a_persona(here: Path, capsys: Any) -> None:
     file = next(here.glob("runs/quickstart/*/sealed/personas/*.json"))
     for persona in (file, file.with_suffix(".md")):
         code, out, err = call(capsys, "predict", "--persona", str(persona), "--lm", "scripted", "a new article")
-        assert code == 3  # a scripted model without labels answers "ok", which names no label
+        assert code == 4  # a scripted model without labels answers "ok", which names no label
         assert "names no label" in err
         code, out, _ = call(capsys, "predict", "--persona", str(persona), "--prompt", "a new article")
         assert code == 0

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from personalink import __version__
-from personalink.cli.streams import end, prepare, told, told_error
+from personalink.cli.streams import as_utf8, end, prepare, told, told_error
 from personalink.errors import PersonalinkError
 
 EPILOG = """
@@ -101,7 +101,7 @@ def _model_options(command: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [as_utf8(word) for word in (sys.argv[1:] if argv is None else argv)]
     prepare()
     try:
         code = _command(arguments)

@@ -186,13 +186,13 @@ def export(path: Path, options: argparse.Namespace) -> int:
     """
     target = Path(options.file).expanduser()
     written = damaged = 0
-    with _opened(path) as file, _whole_file(target) as out:
+    with _opened(path) as file, _whole_file(target) as zipped:
         seen = hashlib.sha256()
 
         def write(line: dict[str, Any]) -> None:
             raw = (canonical_json(line) + "\n").encode()
             seen.update(raw)
-            out.write(raw)
+            zipped.write(raw)
 
         write(EXPORT)
         columns = (

@@ -19,6 +19,7 @@ from personalink.experiment import Experiment
 from personalink.progress import Progress
 from personalink.run_dir import RunDir, file_name
 from personalink.running import Finished, arun, command_line
+from personalink.text import one_line
 
 EMBEDDED_NOTE = (
     "A 135M model: it shows that the pipeline works, not the paper's results. The floors above use no model."
@@ -64,7 +65,7 @@ class _Jobs:
     def __init__(self, work: Callable[[RunConfig], int]) -> None:
         self.work = work
         self.codes: list[int] = []
-        self.left = 0
+        self.begun = self.left = 0
 
     def __call__(self, config: Any) -> None:
         from omegaconf import OmegaConf
@@ -73,6 +74,7 @@ class _Jobs:
         if Interrupted.exit_code in self.codes:
             self.left += 1
             return
+        self.begun += 1
         try:
             values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
             self.codes.append(self.work(_run_config(values)))
@@ -107,6 +109,12 @@ def _compose(arguments: Sequence[str], work: Callable[[RunConfig], int]) -> int:
         raise ConfigError(explained(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable_file(error, arguments)) from None
+    except OSError as error:
+        if jobs.begun or isinstance(error, BrokenPipeError):
+            raise
+        if error.errno is not None and error.filename is None:  # of --cfg and --help, which Hydra prints
+            raise PersonalinkError(f"cannot write to stdout: {error.strerror}") from None
+        raise ConfigError(f"a configuration file cannot be read: {one_line(str(error))}") from None
     finally:
         sys.argv = before
     if jobs.left:
