@@ -92,15 +92,15 @@ class _Sums:
 def make_plan(users: Sequence[User], rows: Mapping[str, Context], tools: Tools) -> Plan:
     """Plan an experiment over `users` (see `Plan`)."""
     sums = _Sums()
-    lenders = {d.id: d for user in users if (d := tools.donor(user)) is not None}
     prepared: dict[tuple[str, str], None] = {}
     for user in users:
         donor = tools.donor(user)
         for context in rows.values():
             for needed in _closure(context):
                 _prepare(user, needed, tools, sums, prepared)
-            for lent in (c for need in context.donor_needs() for c in _closure(need)) if donor else ():
-                _prepare(lenders[donor.id] if donor else user, lent, tools, sums, prepared)
+            if donor is not None:
+                for lent in (c for need in context.donor_needs() for c in _closure(need)):
+                    _prepare(donor, lent, tools, sums, prepared)
         _answers(user, rows, tools, sums)
     window = tools.agent.gateway.window
     room = tools.task.max_tokens + TEMPLATE_MARGIN

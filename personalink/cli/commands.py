@@ -8,7 +8,7 @@ from typing import Any
 
 from personalink.canonical import pretty_json
 from personalink.cli.streams import out
-from personalink.errors import IntegrityError, PersonaError, UsageError
+from personalink.errors import UsageError
 from personalink.lm import connect
 from personalink.persona_io import diff, to_json, to_markdown
 from personalink.refinement import Refinement
@@ -57,26 +57,13 @@ def refinements(run: RunDir) -> dict[str, Refinement]:
         UsageError: the run has none.
         IntegrityError: a file of them is damaged.
     """
-    found: dict[str, Refinement] = {}
-    for path in sorted(run.sealed.glob("products/Refine-*.jsonl")):
-        for number, record in enumerate(run.read_lines(str(path.relative_to(run.path))), 1):
-            try:
-                found[_user(record)] = Refinement.from_dict(record["product"])
-            except (IntegrityError, PersonaError, LookupError, TypeError, ValueError, AttributeError) as error:
-                msg = f"{path} is damaged in line {number}: it is no refinement ({type(error).__name__}: {error})"
-                raise IntegrityError(msg) from None
+    from personalink.report.results import refinements_of
+
+    found = refinements_of(run)
     if not found:
         msg = f"{run.path} holds no refinement: none of its rows is a PersonaLink row, or no user was finished"
         raise UsageError(msg)
     return found
-
-
-def _user(record: Any) -> str:
-    user = record["user"]
-    if not isinstance(user, str):
-        msg = f"its user is {user!r:.60}"
-        raise TypeError(msg)
-    return user
 
 
 def personas(options: argparse.Namespace) -> int:

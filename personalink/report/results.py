@@ -73,18 +73,30 @@ def score_run(run: RunDir) -> Scores:
         raise IntegrityError(msg) from None
 
 
-def refinements_of(run: RunDir) -> list[Refinement]:
-    """Every refinement that a run holds.
+def refinements_of(run: RunDir) -> dict[str, Refinement]:
+    """Every refinement that a run holds, by user; empty where it holds none.
 
     Raises:
-        IntegrityError: one is damaged.
+        IntegrityError: one is damaged; names file and line.
     """
     name = f"sealed/products/Refine-{Refine().key[:8]}.jsonl"
-    try:
-        return [Refinement.from_dict(record["product"]) for record in run.read_lines(name)]
-    except (KeyError, TypeError, PersonaError) as error:
-        msg = f"{run.path / name} is damaged: {type(error).__name__} {error}"
-        raise IntegrityError(msg) from None
+    found: dict[str, Refinement] = {}
+    for number, record in enumerate(run.read_lines(name), 1):
+        try:
+            found[_user(record)] = Refinement.from_dict(record["product"])
+        except (IntegrityError, PersonaError, LookupError, TypeError, ValueError, AttributeError) as error:
+            what = f"it is no refinement ({type(error).__name__}: {error})"
+            msg = f"{run.path / name} is damaged in line {number}: {what}"
+            raise IntegrityError(msg) from None
+    return found
+
+
+def _user(record: Any) -> str:
+    user = record["user"]
+    if not isinstance(user, str):
+        msg = f"its user is {user!r:.60}"
+        raise TypeError(msg)
+    return user
 
 
 def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
@@ -104,7 +116,7 @@ def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
                 "context_tokens": result.context_tokens,
                 "paper": paper_row(task.name, row),
             }
-    refinements = refinements_of(run)
+    refinements = list(refinements_of(run).values())
     everything = [p for predictions in ordered.values() for p in predictions]
     return Scores(
         task=task,
