@@ -7,10 +7,12 @@
     │   └── PersonaError                          a persona that breaks its bounds or cannot be read
     ├── LMError                          exit 3   a language model could not be asked
     │   ├── Unreachable                           no answer came: refused, reset, timed out, 5xx
+    │   ├── DeadlineExceeded                      one request took longer than all its attempts may take together
     │   ├── Unauthorized                          401 or 403
     │   ├── ModelNotFound                         the endpoint does not serve that model
     │   ├── PromptTooLong                         the prompt and its answer do not fit the window
     │   ├── BadRequest                            the server refused the request for another reason (400, 422)
+    │   ├── NotAnswered                           a batch's results hold no answer (yet)
     │   └── MalformedReply                        something answered, but not in the protocol (HTML, half a JSON)
     ├── IncompleteRun                    exit 4   the run ended with users unfinished or too many failed answers
     │   └── BudgetExceeded                        the next request could exceed a limit; nothing was sent for it
@@ -51,13 +53,21 @@ class PersonaError(UsageError):
 
 
 class LMError(PersonalinkError):
-    """A language model could not be asked, or its server did not answer in the protocol."""
+    """A language model could not be asked, or its server did not answer in the protocol.
+
+    `retries` is how many further attempts the request took after its first.
+    """
 
     exit_code = 3
+    retries = 0
 
 
 class Unreachable(LMError):
     """No answer came after bounded retries: an outage, which is never an answer."""
+
+
+class DeadlineExceeded(LMError):
+    """All attempts of one request together took longer than `deadline_s`; other requests may still be answered."""
 
 
 class Unauthorized(LMError):
@@ -78,6 +88,10 @@ class PromptTooLong(LMError):
 
 class BadRequest(LMError):
     """The server refused this one request (400, 422) for a reason other than its length."""
+
+
+class NotAnswered(LMError):
+    """A batch's results hold no answer to this one request, or say that it failed; the next batch asks for it."""
 
 
 class MalformedReply(LMError):

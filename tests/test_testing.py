@@ -284,7 +284,7 @@ def test_retry_after_is_sent_only_where_it_was_asked_for() -> None:
     assert told == ["2", None]
 
 
-@pytest.mark.parametrize("text", ["", "200", "503:soon", "slow", "reset:1", "explode"])
+@pytest.mark.parametrize("text", ["", "200", "503:soon", "slow", "reset:1", "die:soon", "explode"])
 def test_a_fault_that_is_none_is_said(text: str) -> None:
     with pytest.raises(ConfigError, match="fault"):
         FakeVLLM(faults={0: text})
@@ -314,6 +314,43 @@ async def test_a_client_outlives_a_restart() -> None:
         found = await asking
         assert [c.outcome for c in found] == ["ok"] * 4
         assert (server.running, metric(server, "request_success_total")) == (0, 4)
+
+
+async def test_it_is_stopped_and_started_at_the_same_address_as_itself_or_another() -> None:
+    with FakeVLLM(lambda body: "x") as server:
+        url = server.url
+        (before,) = await ask_all(server, [ask("word " * 40)])
+        for _ in range(2):
+            await asyncio.to_thread(server.stop)
+            assert not server.alive
+            with pytest.raises(urllib.error.URLError):
+                call(f"{url}/health")
+        for _ in range(2):
+            await asyncio.to_thread(server.start, root="/models/b", fingerprint="another build")
+        assert (server.alive, server.url) == (True, url)
+        assert call(f"{url}/v1/models")[1]["data"][0]["root"] == "/models/b"
+        reply = call(f"{url}/v1/chat/completions", chat("hi"))[1]
+        assert (reply["model"], reply["system_fingerprint"]) == ("fake-7b", "another build")
+        await asyncio.to_thread(server.restart, "other-7b", fingerprint="a third")
+        assert call(f"{url}/v1/models")[1]["data"][0]["id"] == "other-7b"
+        assert server.prompt_tokens > before.usage.prompt
+        assert server.requests == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "alive", "model"),
+    [("die", False, "fake-7b"), ("die:0.05", True, "fake-7b"), (Fault("die", seconds=0.05, model="b"), True, "b")],
+)
+async def test_a_scripted_death_breaks_off_what_runs_and_may_end(fault: Fault | str, alive: bool, model: str) -> None:
+    with FakeVLLM(faults={2: fault}, latency_s=5.0) as server:
+        asking = asyncio.create_task(ask_all(server, [ask(str(i)) for i in range(3)], retries=0, down_timeout_s=0))
+        broken = await asyncio.wait_for(asking, 4)
+        assert [type(error) for error in broken] == [Unreachable] * 3
+        for _ in range(200):
+            if server.alive == alive:
+                break
+            await asyncio.sleep(0.01)
+        assert (server.alive, server.running, server.waiting, server.model) == (alive, 0, 0, model)
 
 
 # as a process

@@ -7,12 +7,17 @@ parameters are all explicit, since a server's own `generation_config` otherwise 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from personalink.canonical import digest
 
 Outcome = Literal["ok", "empty", "truncated", "refused"]
+
+asking_for: ContextVar[str] = ContextVar("asking_for", default="")
+"""The user whom the running task asks for; "" for nobody in particular. A model on several servers keeps a user's
+prompts on one of them, where their common start is in its cache; every other model may leave it unread."""
 
 
 @runtime_checkable
@@ -104,7 +109,8 @@ class Completion:
 
     `outcome` is "ok", "empty" (no visible text), "truncated" (stopped at max_tokens) or "refused" (content filter or
     refusal field). `constrained` says by what the answer was constrained ("grammar", "structured_outputs",
-    "response_format") or "" for not at all. `model` is what the server says answered.
+    "response_format") or "" for not at all. `model` is what the server says answered. `retries` is how many further
+    attempts it took after the first.
     """
 
     text: str
@@ -112,18 +118,23 @@ class Completion:
     usage: Usage = field(default_factory=Usage)
     constrained: str = ""
     model: str = ""
+    retries: int = 0
 
 
 def completion_to_dict(completion: Completion) -> dict[str, Any]:
-    """A completion as plain JSON, as journal and cache keep it; a lone surrogate in its text becomes "?"."""
+    """A completion as plain JSON, as journal and cache keep it; a lone surrogate in its text becomes "?".
+
+    `retries` stands there only where there were any.
+    """
     usage = completion.usage
-    return {
+    plain = {
         "text": completion.text.encode("utf-8", "replace").decode(),
         "outcome": completion.outcome,
         "usage": [usage.prompt, usage.cached, usage.completion],
         "constrained": completion.constrained,
         "model": completion.model,
     }
+    return plain | ({"retries": completion.retries} if completion.retries else {})
 
 
 def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
@@ -139,6 +150,7 @@ def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
         usage=Usage(*plain["usage"]),
         constrained=plain["constrained"],
         model=plain["model"],
+        retries=plain.get("retries", 0),
     )
 
 

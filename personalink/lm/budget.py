@@ -1,16 +1,18 @@
 """Bounded spend: what a request can cost at most is reserved before it is sent, so that no limit is ever exceeded.
 
 Calls, tokens and money; of a run and of a user; over all attempts. Where a limit is near, a request waits for
-those in flight to tell what they really took. Knows nothing of transports.
+those in flight to tell what they really took. One budget may be shared by several event loops and threads. Knows
+nothing of transports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from personalink.errors import BudgetExceeded, ConfigError
@@ -22,11 +24,21 @@ MESSAGE_MARGIN = 16
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What tokens cost, per million, in any one currency; 0 for your own machine."""
+    """What a model costs in any one currency; 0 for what is not paid for.
+
+    Attributes:
+        prompt, cached, completion: of a million tokens; cached None: as `prompt`.
+        gpu_hour, gpus: of one GPU for an hour, and how many serve the model; told in plans and cost tables, never
+            counted against a limit.
+        tokens_per_s: prompt and answer tokens that they take a second, for the plan; None: as measured in this run.
+    """
 
     prompt: float = 0.0
     cached: float | None = None
     completion: float = 0.0
+    gpu_hour: float = 0.0
+    gpus: int = 1
+    tokens_per_s: float | None = None
 
     def of(self, usage: Usage) -> float:
         """Cost of an answer; unknown tokens cost nothing here and keep their reservation in `Budget`."""
@@ -87,7 +99,7 @@ def most_tokens(request: Request) -> int:
 
 
 class Budget:
-    """The accounts of a run.
+    """The accounts of a run, for any number of event loops and threads at once.
 
     Args:
         limits: what may be spent.
@@ -101,11 +113,13 @@ class Budget:
         self._clock = clock
         self._began = clock()
         self._reserved: Counter[str] = Counter()
-        self._settled = asyncio.Condition()
+        self._lock = threading.Lock()  # held for arithmetic alone, never across an await
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def paid(self, user: str, usage: Usage) -> None:
         """Enter what an earlier attempt paid."""
-        self._enter(user, 1, (usage.prompt or 0) + (usage.completion or 0), self.limits.prices.of(usage))
+        with self._lock:
+            self._enter(user, 1, (usage.prompt or 0) + (usage.completion or 0), self.limits.prices.of(usage))
 
     def _enter(self, user: str, calls: int, tokens: int, money: float) -> None:
         self.total.add(calls, tokens, money)
@@ -123,29 +137,42 @@ class Budget:
         tokens = most_tokens(request)
         prices = self.limits.prices
         money = max(prices.of(Usage(tokens, 0, 0)), prices.of(Usage(0, 0, tokens)))
-        await self._wait_for_room(user, tokens, money)
-        self._enter(user, 1, tokens, money)
-        self._reserved[user] += 1
+        while (settled := self._reserve(user, tokens, money)) is not None:
+            await settled.wait()
         told: list[Usage] = []
         try:
             yield told.append
         finally:
-            async with self._settled:
-                self._reserved[user] -= 1
-                self._enter(user, -1, -tokens, -money)
-                if told:
-                    known = told[0].prompt is not None and told[0].completion is not None
-                    used = (told[0].prompt or 0) + (told[0].completion or 0)
-                    self._enter(user, 1, used if known else tokens, prices.of(told[0]) if known else money)
-                self._settled.notify_all()
+            self._settle(user, tokens, money, told)
 
-    async def _wait_for_room(self, user: str, tokens: int, money: float) -> None:
-        async with self._settled:
-            while refusal := self._refusal(user, tokens, money):
-                out = self._reserved.total() if refusal.whole_run else self._reserved[user]
-                if not out or refusal.hard:
-                    raise BudgetExceeded(refusal.why, whole_run=refusal.whole_run)
-                await self._settled.wait()
+    def _reserve(self, user: str, tokens: int, money: float) -> asyncio.Event | None:
+        """Reserve (None), or say what to wait for before trying again: the next request of anybody that is settled."""
+        with self._lock:
+            refusal = self._refusal(user, tokens, money)
+            if refusal is None:
+                self._enter(user, 1, tokens, money)
+                self._reserved[user] += 1
+                return None
+            out = self._reserved.total() if refusal.whole_run else self._reserved[user]
+            if not out or refusal.hard:
+                raise BudgetExceeded(refusal.why, whole_run=refusal.whole_run)
+            settled = asyncio.Event()
+            self._waiting.append((asyncio.get_running_loop(), settled))
+            return settled
+
+    def _settle(self, user: str, tokens: int, money: float, told: list[Usage]) -> None:
+        """Give the reservation back, enter what was really taken, and wake whoever waits, on whichever loop."""
+        with self._lock:
+            self._reserved[user] -= 1
+            self._enter(user, -1, -tokens, -money)
+            if told:
+                known = told[0].prompt is not None and told[0].completion is not None
+                used = (told[0].prompt or 0) + (told[0].completion or 0)
+                self._enter(user, 1, used if known else tokens, self.limits.prices.of(told[0]) if known else money)
+            waiting, self._waiting = self._waiting, []
+        for loop, settled in waiting:
+            with suppress(RuntimeError):  # that loop was closed meanwhile: nobody waits there any more
+                loop.call_soon_threadsafe(settled.set)
 
     def _refusal(self, user: str, tokens: int, money: float) -> _Refusal | None:
         limits, total, mine = self.limits, self.total, self.users.get(user, Spent())

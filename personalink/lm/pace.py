@@ -38,6 +38,11 @@ class Pace:
         self._rate = 0.0
         self._slowed = False
 
+    @property
+    def load(self) -> float:
+        """Bodies that run or wait, as a share of the bound: 1 and more where there is no room."""
+        return (self.inside + len(self._waiting)) / self.limit
+
     async def __aenter__(self) -> None:
         if self.inside < self.limit and not self._waiting:
             self.inside += 1

@@ -1,7 +1,8 @@
-"""JSON over one pooled HTTP session: bounded retries, one shared clock for an outage, and a key that never leaves it.
+"""JSON over one pooled HTTP session: bounded attempts, one gate for an outage, and a key that never leaves it.
 
-Knows HTTP and when to try again; which error a reply *means* is `wire`'s business. This is the one boundary where
-requests leave the process. A session belongs to an event loop, so each loop that asks gets its own.
+Knows HTTP. When to try again is `retry`'s table, how an outage is waited out is `health`'s, which error a reply *means*
+is `wire`'s. This is the one boundary where requests leave the process. A session belongs to an event loop, so each loop
+that asks gets its own.
 """
 
 from __future__ import annotations
@@ -9,41 +10,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
-from personalink.errors import BadRequest, LMError, MalformedReply, PromptTooLong, Unreachable
+from personalink.errors import BadRequest, DeadlineExceeded, LMError, MalformedReply, PromptTooLong, Unreachable
 from personalink.lm import wire
+from personalink.lm.health import HealthGate
 from personalink.lm.pace import Pace
+from personalink.lm.retry import RULES, Kind, Reply, Tries, wait_s
 
-BUSY = (429, 503)  # too much at once: the bound on requests in flight shrinks; a 500 is no sign of that
-RETRIED = frozenset({429, 500, 502, 503, 504})
-_LONGEST_WAIT_S = 60.0
-_LET_GO = "was let go of: this client was closed meanwhile"
+LET_GO = "was let go of: this client was closed meanwhile"
 _KEEP_ALIVE_S = 4.0  # shorter than common servers' five seconds, so that they do not hang up first
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One HTTP exchange. `status` 0: no answer came, `fault` says why and `sent` whether a connection was made."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    fault: str = ""
-    sent: bool = True
 
 
 @dataclass(slots=True)
 class _Lane:
-    """What belongs to one event loop: its session, its queue, its start-up lock, the clocks of what is in flight."""
+    """What belongs to one event loop: its session, queue, gate and start-up lock, the clocks of what is in flight."""
 
     session: aiohttp.ClientSession
-    gate: Pace
+    pace: Pace
+    health: HealthGate
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     clocks: set[asyncio.Timeout] = field(default_factory=set)
     closing: bool = False
@@ -54,6 +43,8 @@ class _Lane:
         for clock in self.clocks:
             with contextlib.suppress(RuntimeError):  # it has just run out by itself
                 clock.reschedule(0.0)
+        with contextlib.suppress(RuntimeError):  # its loop is closed, and it with it
+            self.health.close()
         await self.session.close()
 
 
@@ -61,38 +52,42 @@ class Transport:
     """A pooled client for one server.
 
     `concurrency` requests at most are in flight, first come first served, and fewer while the server is too busy (see
-    `Pace`). An attempt may take `timeout_s` seconds,
-    connecting `connect_timeout_s`. Up to `retries` further attempts follow an outage, 429, 500, 502, 503, 504 or a
-    malformed reply, after `backoff_s` · 4ᵏ seconds or what Retry-After says (60 s at most). Once the server has given
-    no good answer for `down_timeout_s` seconds of failing, a request gets one attempt and no retry.
+    `Pace`). An attempt may take `timeout_s` seconds, connecting `connect_timeout_s`, and all attempts of a request
+    together `deadline_s`, counted from when its turn comes. Up to `retries` further attempts follow what `retry.RULES`
+    says; before the k-th (from 0) `backoff_s` · 4ᵏ seconds are waited, or what Retry-After says (60 s at most). Where
+    the server seems to be gone, nothing is sent until `look` has found it again, for `down_timeout_s` seconds and the
+    time of one look at most (see `HealthGate`). What no other request can get past either ends all that wait.
 
     `requests_sent` counts the chat requests that reached a connection, retries included; `retries_made` the retries.
     """
 
     def __init__(
         self,
+        look: Callable[[], Awaitable[None]],
         *,
         concurrency: int,
         timeout_s: float,
         connect_timeout_s: float,
+        deadline_s: float,
         retries: int,
         backoff_s: float,
         down_timeout_s: float,
     ) -> None:
         self.requests_sent = 0
         self.retries_made = 0
-        self.sleep: Callable[[float], Any] = asyncio.sleep
+        self.retries, self.down_timeout_s = retries, down_timeout_s
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.use_key("EMPTY")
+        self._look = look
         self._concurrency = concurrency
-        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._timeout_s, self._connect_timeout_s, self._deadline_s = timeout_s, connect_timeout_s, deadline_s
         self._limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
-        self._retries, self._backoff_s, self._down_timeout_s = retries, backoff_s, down_timeout_s
-        self._down_since: float | None = None
+        self._backoff_s = backoff_s
         self._lanes: dict[asyncio.AbstractEventLoop, _Lane] = {}
         self._left: list[_Lane] = []  # of loops that are closed
 
     def __repr__(self) -> str:
-        return f"Transport(concurrency={self._concurrency}, retries={self._retries})"
+        return f"Transport(concurrency={self._concurrency}, retries={self.retries})"
 
     def use_key(self, key: str) -> None:
         """Send `key` as the bearer token from now on."""
@@ -107,6 +102,16 @@ class Transport:
         """The lock under which this loop's caller starts up."""
         return self._lane().starting
 
+    @property
+    def health(self) -> HealthGate:
+        """This loop's gate."""
+        return self._lane().health
+
+    @property
+    def pace(self) -> Pace:
+        """This loop's queue."""
+        return self._lane().pace
+
     def _lane(self) -> _Lane:
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
@@ -117,7 +122,8 @@ class Transport:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-            lane = _Lane(session, Pace(self._concurrency))
+            health = HealthGate(self._look, self.down_timeout_s, sleep=lambda seconds: self.sleep(seconds))
+            lane = _Lane(session, Pace(self._concurrency), health)
             self._lanes[loop] = lane
         return lane
 
@@ -154,7 +160,7 @@ class Transport:
         if self._left:
             await self._sweep()
         if lane.closing:
-            return Reply(0, fault=_LET_GO, sent=False)
+            return Reply(0, fault=LET_GO)
         seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         clock = asyncio.timeout(seconds)
         lane.clocks.add(clock)
@@ -167,82 +173,126 @@ class Transport:
             ):
                 return Reply(response.status, await response.read(), response.headers)
         except aiohttp.ClientConnectorError as error:
-            return Reply(0, fault=f"cannot be connected to ({_reason(error)})", sent=False)
+            return Reply(0, fault=f"cannot be connected to ({_reason(error)})", without="unconnected")
         except aiohttp.ServerTimeoutError:
-            return Reply(0, fault=f"did not accept a connection in {self._connect_timeout_s:g} s", sent=False)
+            words = f"did not accept a connection in {self._connect_timeout_s:g} s"
+            return Reply(0, fault=words, without="unconnected")
         except TimeoutError:
-            return Reply(0, fault=_LET_GO if lane.closing else f"gave no answer in {seconds:g} s")
+            return Reply(0, fault=LET_GO if lane.closing else f"gave no answer in {seconds:g} s", without="late")
         except (aiohttp.ClientError, OSError) as error:
-            return Reply(0, fault=f"broke the connection off ({type(error).__name__})")
+            return Reply(0, fault=f"broke the connection off ({type(error).__name__})", without="lost")
         finally:
             lane.clocks.discard(clock)
 
     async def get(self, url: str, timeout_s: float = 30.0) -> Reply:
         """A GET that waits out 429 and 5xx like a chat request does; a server that is not there is told at once."""
-        for attempt in range(self._retries + 1):
+        for attempt in range(self.retries + 1):
             reply = await self.exchange("GET", url, timeout_s=timeout_s)
-            if reply.status not in RETRIED or attempt == self._retries:
+            rule = RULES.get(reply.kind)
+            if reply.status == 0 or rule is None or not rule.again or attempt == self.retries:
                 break
-            await self.sleep(self._wait_s(reply, attempt))
+            await self.sleep(wait_s(rule, attempt, reply.headers, self._backoff_s))
         return reply
 
-    async def post_chat(self, url: str, body: Mapping[str, Any], key_hint: str) -> dict[str, Any]:
+    async def post_chat(
+        self, url: str, body: Mapping[str, Any], key_hint: str, tries: Tries | None = None, *, patient: bool = True
+    ) -> dict[str, Any]:
         """Send a chat request until it is answered, refused, or not worth another try.
 
+        `tries` is what the request has come to elsewhere and is kept up to date; who is not `patient` does not wait
+        for a server that is gone.
+
         Raises:
-            LMError: of the kind that the last attempt ended with.
+            LMError: of the kind that the last attempt ended with; `DeadlineExceeded` where it was given no time for
+                another; its `retries` are those of `tries`.
+            PersonalinkError: what `look` found.
         """
-        payload, model = encoded(body), str(body.get("model", ""))
+        chat = _Chat(url, encoded(body), str(body.get("model", "")), key_hint, tries or Tries())
         lane = self._lane()
-        async with lane.gate:
-            for attempt in range(self._retries + 1):
-                reply = await self._exchange(lane, "POST", url, payload)
-                self.requests_sent += reply.sent
-                verdict = self._judged(reply, model, key_hint)
-                if isinstance(verdict, dict):
-                    return verdict
-                error, again = verdict
-                if reply.status in BUSY:
-                    lane.gate.slow_down()
-                wait_s = self._wait_s(reply, attempt)
-                if not again or attempt == self._retries or lane.closing or self._given_up(wait_s):
-                    break
-                self.retries_made += 1
-                await self.sleep(wait_s)
-        tries = f" (after {attempt + 1} attempts)" if attempt else ""
-        # what concerns one prompt names no URL: it may be recorded, and a port may differ the next time
-        told = str(error) if isinstance(error, BadRequest | PromptTooLong) else f"{url} {error}"
-        raise type(error)(f"{self.scrub(told)}{tries}")
+        async with lane.pace:
+            chat.tries.ends_at = chat.tries.ends_at or asyncio.get_running_loop().time() + self._deadline_s
+            clock = asyncio.timeout_at(chat.tries.ends_at)
+            lane.clocks.add(clock)
+            failure: LMError
+            try:
+                async with clock:
+                    return await self._attempts(lane, chat, patient)
+            except TimeoutError:
+                failure = Unreachable(LET_GO) if lane.closing else self._too_late(chat)
+            except LMError as error:
+                failure = error
+            finally:
+                lane.clocks.discard(clock)
+            failure.retries = chat.tries.retries
+            raise failure.with_traceback(None) from None
 
-    def _judged(self, reply: Reply, model: str, key_hint: str) -> dict[str, Any] | tuple[LMError, bool]:
-        """The parsed reply, or the error and whether another attempt may help."""
-        if reply.status == 0 or reply.status >= 500:
-            if self._down_since is None and self._lanes:  # not when it is we who closed
-                self._down_since = time.monotonic()
-            words = reply.fault or f"answered {reply.status}: {wire.server_words(reply.body, self.scrub)}"
-            return Unreachable(words), reply.status == 0 or reply.status in RETRIED
-        self._down_since = None
-        if reply.status == 429:
-            return Unreachable(f"answered 429 (too busy): {wire.server_words(reply.body, self.scrub)}"), True
-        if 200 <= reply.status < 300:
+    async def _attempts(self, lane: _Lane, chat: _Chat, patient: bool) -> dict[str, Any]:
+        tries, health = chat.tries, lane.health
+        while True:
+            if not health.is_open:
+                await health.passes(patient=patient)
+            tries.attempts += 1
+            self.retries_made += tries.attempts > 1
+            reply = await self._exchange(lane, "POST", chat.url, chat.payload)
+            self.requests_sent += reply.sent
+            verdict = self._judged(reply, chat)
+            if isinstance(verdict, dict):
+                health.heard()
+                return verdict
+            rule = RULES[verdict[1]]
+            if 0 < reply.status < 500:
+                health.heard()
+            health.missed(rule.doubt)
+            if rule.slower:
+                lane.pace.slow_down()
+            chat.error = verdict[0]
+            if chat.error.fatal:
+                health.shut(chat.told(self.scrub))
+            if not rule.again or tries.attempts > self.retries or lane.closing:
+                raise chat.told(self.scrub)
+            if health.is_open or not await health.passes(patient=patient):
+                await self.sleep(wait_s(rule, tries.attempts - 1, reply.headers, self._backoff_s))
+
+    def _judged(self, reply: Reply, chat: _Chat) -> dict[str, Any] | tuple[LMError, Kind]:
+        """The parsed reply, or the error and its kind."""
+        kind = reply.kind
+        if kind == "answered":
             parsed = wire.parse_reply(reply.body, self.scrub)
-            return (parsed, True) if isinstance(parsed, MalformedReply) else parsed
-        if reply.status < 400:
+            return (parsed, "malformed") if isinstance(parsed, MalformedReply) else parsed
+        if reply.status == 0:
+            return Unreachable(reply.fault), kind
+        if 300 <= reply.status < 400:
             to = reply.headers.get("Location", "?")
-            return MalformedReply(f"answered {reply.status}: moved to {to}; put that in lm.base_url"), False
-        return wire.refusal(reply.status, reply.body, model, key_hint, self.scrub), False
+            return MalformedReply(f"answered {reply.status}: moved to {to}; put that in lm.base_url"), kind
+        if reply.status >= 500 or kind == "limited":
+            busy = " (too busy)" if kind == "limited" else ""
+            return Unreachable(f"answered {reply.status}{busy}: {wire.server_words(reply.body, self.scrub)}"), kind
+        return wire.refusal(reply.status, reply.body, chat.model, chat.key_hint, self.scrub), kind
 
-    def _given_up(self, wait_s: float) -> bool:
-        """Whether the next attempt would start later than `down_timeout_s` into an outage."""
-        return self._down_since is not None and (time.monotonic() + wait_s - self._down_since > self._down_timeout_s)
+    def _too_late(self, chat: _Chat) -> DeadlineExceeded:
+        last = f"; the last one {chat.error}" if chat.error else ""
+        words = f"gave no answer within lm.deadline_s ({self._deadline_s:g} s) in {chat.tries.attempts} attempts{last}"
+        return DeadlineExceeded(f"{chat.url} {self.scrub(words)}")
 
-    def _wait_s(self, reply: Reply, attempt: int) -> float:
-        told = reply.headers.get("Retry-After", "")
-        with contextlib.suppress(ValueError):
-            seconds = float(told)
-            if seconds >= 0:
-                return min(seconds, _LONGEST_WAIT_S)
-        return float(min(self._backoff_s * 4**attempt, _LONGEST_WAIT_S))
+
+@dataclass(slots=True)
+class _Chat:
+    """One chat request on its way, and the last error that it met."""
+
+    url: str
+    payload: bytes
+    model: str
+    key_hint: str
+    tries: Tries
+    error: LMError | None = None
+
+    def told(self, scrub: Callable[[str], str]) -> LMError:
+        """The last error with where and how often. What concerns one prompt names no URL: it may be recorded, and a
+        port may differ the next time."""
+        error = self.error or Unreachable("was not asked")
+        where = "" if isinstance(error, BadRequest | PromptTooLong) else f"{self.url} "
+        tries = f" (after {self.tries.attempts} attempts)" if self.tries.retries else ""
+        return type(error)(f"{scrub(where + str(error))}{tries}")
 
 
 def encoded(body: Any) -> bytes:

@@ -67,6 +67,21 @@ def split_base_url(url: str) -> tuple[str, str]:
     return root, f"{root}/v1"
 
 
+def base_urls(given: str | Iterable[str] | None) -> list[str]:
+    """The base URLs in a setting: one, several separated by commas, or a list of them, each once.
+
+    Raises:
+        ConfigError: there is none, or what is given is no text.
+    """
+    listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if any(not isinstance(url, str) for url in listed if url is not None):
+        raise ConfigError(f"lm.base_url is {given!r:.60}; it must be a URL or a list of URLs")
+    urls = [url.strip() for text in listed if text for url in text.split(",") if url.strip()]
+    if not urls:
+        raise ConfigError("lm.base_url is missing: give it or set OPENAI_BASE_URL, e.g. http://localhost:8000/v1")
+    return list(dict.fromkeys(urls))
+
+
 def chat_body(request: Request, dialect: Dialect, model: str) -> tuple[dict[str, Any], str]:
     """(request body, what constrains the answer or ""), with every decoding parameter explicit.
 
@@ -251,6 +266,19 @@ def aliases(entry: Mapping[str, Any]) -> list[str]:
 def stable_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A list entry without what changes from one call to the next."""
     return {name: value for name, value in entry.items() if name not in ("created", "permission")}
+
+
+_TELLING = ("version", "build_info", "n_ctx")
+_TELLING_ENTRY = ("id", "root", "parent", "max_model_len", "owned_by", "meta")
+
+
+def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What tells two servers apart by their facts, as "root 'a' → 'b', …"; "" for nothing. What one of the two does
+    not tell is no difference."""
+    old, new = _object(then.get("model_entry")), _object(now.get("model_entry"))
+    pairs = [(name, old.get(name), new.get(name)) for name in _TELLING_ENTRY]
+    pairs += [(name, then.get(name), now.get(name)) for name in _TELLING]
+    return ", ".join(f"{n} {a!r} → {b!r}" for n, a, b in pairs if a is not None and b is not None and a != b)
 
 
 def choose_model(wanted: str | None, entries: list[dict[str, Any]], where: str) -> str:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from personalink.errors import ConfigError
 
-Kind = Literal["status", "reset", "hang", "half", "html", "empty", "truncated", "slow"]
+Kind = Literal["status", "reset", "hang", "half", "html", "empty", "truncated", "slow", "die"]
 _HTML = "<html><head><title>Gateway</title></head><body>One moment, please.</body></html>"
 _KINDS = ("an HTTP status such as 503", *get_args(Kind)[1:])
 
@@ -23,18 +23,22 @@ class Fault:
 
     `kind`: "status" (answer `code`), "reset" (cut the connection), "hang" (answer nothing until the server stops),
     "half" (promise more bytes than are sent), "html" (200 with a web page), "empty" (200 with an empty answer),
-    "truncated" (200 with half of the answer and finish_reason "length"), "slow" (answer `seconds` later).
+    "truncated" (200 with half of the answer and finish_reason "length"), "slow" (answer `seconds` later), "die" (the
+    server stops at this request: all that runs is broken off, and nobody listens any more).
 
-    `seconds` is Retry-After for a status (None sends none) and the delay for "slow".
+    `seconds` is Retry-After for a status (None sends none), the delay for "slow", and for "die" after how long the
+    server is back (None: never), which then serves `model` ("": the same).
     """
 
     kind: Kind
     code: int = 0
     seconds: float | None = None
+    model: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """A fault in words: "503", "429:2" (Retry-After: 2), "slow:0.5", or just a kind, such as "reset".
+        """A fault in words: "503", "429:2" (Retry-After: 2), "slow:0.5", "die:3" (back after three seconds), or just a
+        kind, such as "reset".
 
         Raises:
             ConfigError: it is none of these.
@@ -46,7 +50,8 @@ class Fault:
                 return cls("status", int(name), seconds)
         except ValueError:
             raise ConfigError(f"fault {text!r}: {number!r} is no number of seconds") from None
-        if name not in get_args(Kind)[1:] or (seconds is None) == (name == "slow"):
+        timed = name == "slow" or (name == "die" and seconds is not None)
+        if name not in get_args(Kind)[1:] or (seconds is not None) != timed:
             raise ConfigError(f"fault {text!r} is none of {', '.join(_KINDS)}; slow needs seconds, such as slow:0.5")
         return cls(name, seconds=seconds)  # type: ignore[arg-type]
 

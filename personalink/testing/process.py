@@ -51,7 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--block", type=int, default=16, metavar="N", help="tokens of a cache block")
     add("--answer", default=None, metavar="TEXT", help="answer this to everything without a constraint")
     add("--labels", default="", metavar="A,B", help="what answers are drawn from")
-    add("--fault", action="append", default=[], dest="faults", metavar="I=FAULT", help="such as 3=503 or 7=slow:2")
+    add(
+        "--fault",
+        action="append",
+        default=[],
+        dest="faults",
+        metavar="I=FAULT",
+        help="such as 3=503, 7=slow:2 or 9=die:3",
+    )
     add("--no-token-details", action="store_true", help="do not tell cached tokens in replies")
     return parser
 

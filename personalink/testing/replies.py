@@ -89,8 +89,8 @@ def usage(prompt: int, completion: int, cached: int | None) -> Body:
     return total | {"prompt_tokens_details": details}
 
 
-def chat_completion(index: int, model: str, text: str, finish: str, counts: Body) -> Body:
-    """/v1/chat/completions."""
+def chat_completion(index: int, model: str, text: str, finish: str, counts: Body, mark: str = "") -> Body:
+    """/v1/chat/completions; `mark` is its `system_fingerprint`, by default the model's."""
     message: Body = {"role": "assistant", "content": text, "refusal": None, "reasoning": None, "tool_calls": []}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish, "stop_reason": None}
     return {
@@ -99,7 +99,7 @@ def chat_completion(index: int, model: str, text: str, finish: str, counts: Body
         "created": 1_700_000_000,
         "model": model,
         "choices": [choice],
-        "system_fingerprint": fingerprint(model),
+        "system_fingerprint": mark or fingerprint(model),
         "usage": counts,
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ class FakeVLLM:
         port: 0 finds a free one.
 
     Attributes:
+        alive: whether it is listening.
         requests: chat requests that arrived. running: those that run now. waiting: those that wait to.
         most_at_once: the largest number that had arrived and were not answered, at any time.
         prompt_tokens, completion_tokens, cached_tokens: sums over the replies' usage, restarts included.
@@ -75,7 +77,9 @@ class FakeVLLM:
         if window < 1 or latency_s < 0 or (max_num_seqs is not None and max_num_seqs < 1):
             raise ConfigError("window and max_num_seqs must be at least 1, latency_s at least 0")
         self.model, self.window, self.latency_s, self.max_num_seqs = model, window, latency_s, max_num_seqs
-        self.url = ""
+        self.url, self.alive = "", False
+        self._fingerprint = ""
+        self._death: asyncio.Task[None] | None = None
         self.requests = self.running = self.in_flight = self.most_at_once = 0
         self.bodies: list[Body] = []
         self._root, self._port, self._details, self._record = root or model, port, token_details, record
@@ -119,45 +123,83 @@ class FakeVLLM:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_START_S)
+        asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result(_START_S)
         self._end()
+
+    async def _finish(self) -> None:
+        if self._death is not None:
+            self._death.cancel()
+            await asyncio.wait({self._death})
+        await self._close()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_START_S)
         self._loop.close()
 
-    def restart(self, model: str | None = None, *, down_s: float = 0.0) -> None:
-        """Break off what runs, stay away for `down_s` seconds, and come back at the same address with an empty cache
-        and /metrics at 0, serving `model` (default: the same). The attributes go on counting, and so do the indices
-        of faults.
-        """
-        asyncio.run_coroutine_threadsafe(self._restart(model, down_s), self._loop).result(_START_S + down_s)
+    def stop(self) -> None:
+        """Break off what runs and be gone: nobody listens at `url` until `start`. Idempotent."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_START_S)
 
-    async def _restart(self, model: str | None, down_s: float) -> None:
-        await self._close()
-        await asyncio.sleep(down_s)
+    def start(self, model: str | None = None, *, root: str | None = None, fingerprint: str | None = None) -> None:
+        """Be back at the same address with an empty cache and /metrics at 0, serving `model` loaded from `root` and
+        answering with this `system_fingerprint` (default: the same as before). The attributes go on counting, and so
+        do the indices of faults. Nothing happens where it is alive.
+        """
+        again = self._start_again(model, root, fingerprint)
+        asyncio.run_coroutine_threadsafe(again, self._loop).result(_START_S)
+
+    def restart(
+        self,
+        model: str | None = None,
+        *,
+        down_s: float = 0.0,
+        root: str | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        """`stop`, stay away for `down_s` seconds, `start`."""
+        self.stop()
+        time.sleep(down_s)
+        self.start(model, root=root, fingerprint=fingerprint)
+
+    async def _start_again(self, model: str | None, root: str | None = None, fingerprint: str | None = None) -> None:
+        if self.alive:
+            return
         if model is not None:
             self._root = model if self._root == self.model else self._root
             self.model = model
+        self._root, self._fingerprint = root or self._root, fingerprint or self._fingerprint
         told, past = self._totals(), self._before
         self._before = Totals(*(getattr(past, n) + getattr(told, n) for n in Totals.__slots__))
         self._since_start, self._cache = Totals(), PrefixCache(*self._cache_size)
         await self._open(int(self.url.rpartition(":")[2]))
 
+    async def _die(self, fault: Fault) -> None:
+        """The fault "die"."""
+        await self._close()
+        if fault.seconds is not None:
+            await asyncio.sleep(fault.seconds)
+            await self._start_again(fault.model or None)
+
     async def _open(self, port: int) -> None:
         self._closing = asyncio.Event()
-        server = web.Server(self._route, access_log=None, handler_cancellation=True)
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        self._server = web.Server(self._route, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port, backlog=2048, reuse_address=True).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.alive = True
 
     async def _close(self) -> None:
+        self.alive = False
         self._closing.set()
         for ready, _ in self._waiting:
             ready.cancel()
         self._waiting.clear()
+        for connection in self._server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        await asyncio.sleep(0)  # the handlers are cancelled, so that nothing is left to be shut down gracefully
         await self._runner.cleanup()
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -205,7 +247,9 @@ class FakeVLLM:
                     return cut(request)
                 case "half":
                     return await half_reply(request)
-                case "hang":
+                case "hang" | "die" as kind:
+                    if kind == "die":
+                        self._death = asyncio.create_task(self._die(fault))  # type: ignore[arg-type]
                     await self._closing.wait()
                     return cut(request)
             return await self._answered(index, body, fault)
@@ -224,7 +268,7 @@ class FakeVLLM:
             completion = len(pieces(text))
             cached = held.cached if self._details else None
             counts = replies.usage(len(tokens), completion, cached)
-            data = replies.chat_completion(index, self.model, text, finish, counts)
+            data = replies.chat_completion(index, self.model, text, finish, counts, self._fingerprint)
             self._count(len(tokens), completion, held.cached, finish)
             return web.Response(body=json.dumps(data).encode(), content_type="application/json")
         finally:

@@ -62,6 +62,16 @@ async def half(_: Double, request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def drip(double: Double, request: web.Request) -> web.StreamResponse:
+    """Send a byte now and then, for ever."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while not double.closing.is_set():
+        await response.write(b" ")
+        await asyncio.sleep(0.01)
+    return response
+
+
 class Double:
     """Use as a context manager; `url` is known inside. `faults` maps the index of a chat request to what goes wrong.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -124,3 +126,63 @@ def test_the_upper_bound_is_one_for_any_text() -> None:
 def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"budget.{name}"):
         Limits(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limits", [Limits(calls=200), Limits(tokens=2000), Limits(user_calls=60)])
+def test_one_budget_shared_by_several_loops_is_never_exceeded_by_one(limits: Limits) -> None:
+    budget, users, each = Budget(limits), 4, 100
+    at_most = {"calls": 0, "tokens": 0}
+    start = threading.Barrier(users)
+
+    async def work(n: int) -> list[bool]:
+        async def one(i: int) -> bool:
+            try:
+                async with budget.reserve(f"u{n}", ask()) as tell:
+                    at_most["calls"] = max(at_most["calls"], budget.total.calls)
+                    at_most["tokens"] = max(at_most["tokens"], budget.total.tokens)
+                    await asyncio.sleep(0.0001 * (i % 7))
+                    tell(Usage(5, 0, 2))
+            except BudgetExceeded:
+                return False
+            return True
+
+        return await asyncio.gather(*(one(i) for i in range(each)))
+
+    def on_a_loop_of_its_own(n: int) -> int:
+        start.wait()
+        return sum(asyncio.run(work(n)))
+
+    with ThreadPoolExecutor(users) as pool:
+        through = list(pool.map(on_a_loop_of_its_own, range(users)))
+    assert budget.total.calls == sum(through)
+    assert budget.total.tokens == 7 * sum(through)
+    if limits.calls:
+        assert sum(through) == at_most["calls"] == limits.calls
+    if limits.tokens:
+        assert at_most["tokens"] <= limits.tokens
+        assert budget.total.tokens > limits.tokens - most_tokens(ask())  # as much as ever fits
+    if limits.user_calls:
+        assert through == [limits.user_calls] * users
+
+
+def test_a_loop_that_is_gone_holds_nobody_up() -> None:
+    budget = Budget(Limits(calls=1))
+    entered, leave = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with budget.reserve("a", ask()) as tell:
+            entered.set()
+            await asyncio.to_thread(leave.wait, 5)
+            tell(Usage(1, 0, 1))
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(spend(budget, "b", Usage(1, 0, 1)), 0.02)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(asyncio.run, hold())
+        entered.wait(5)
+        asyncio.run(give_up())  # its loop is closed while it is still in the list of those who wait
+        leave.set()
+        holding.result(5)
+    assert budget.total.calls == 1

@@ -95,8 +95,8 @@ async def test_a_server_that_is_too_busy_is_asked_less_at_once(code: int, shrink
     with Double(faults={3: status(code)}) as double:
         lm = EndpointLM(double.url, model="m", concurrency=8, backoff_s=0.001)
         await asyncio.gather(*(lm.complete(ask(str(i))) for i in range(6)))
-        (lane,) = lm._transport._lanes.values()
-        assert (lane.gate.limit < 8) is shrinks
+        (lane,) = lm.servers[0].transport._lanes.values()
+        assert (lane.pace.limit < 8) is shrinks
         await lm.aclose()
 
 
