@@ -21,6 +21,9 @@ KEEP: Final = -1
 REDRAW_S: Final = 0.25
 """Least seconds between two redraws on a terminal."""
 
+STALL_S: Final = 90.0
+"""Seconds without an answer, while requests are in flight, from which on the line tells so."""
+
 
 class Progress:
     """Progress of `total` answers; a context manager.
@@ -44,13 +47,13 @@ class Progress:
     ) -> None:
         self.total = total
         self.label = one_line(label)
-        self.done = self.replayed = self.requests = self.failures = self.in_flight = 0
+        self.done = self.replayed = self.requests = self.cached = self.failures = self.in_flight = 0
         self.tokens: int | None = 0
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._live = _is_terminal(self._stream)
         self._every = REDRAW_S if self._live else every_s
-        self._began = self._drawn_at = clock()
+        self._began = self._drawn_at = self._heard_at = clock()
         self._done_before = 0
         self._never_drawn = True
         self._width = 0
@@ -65,24 +68,29 @@ class Progress:
         failures: int = KEEP,
         in_flight: int = KEEP,
         replayed: int = KEEP,
+        cached: int = KEEP,
     ) -> None:
         """Tell how far the run is; all are totals so far, and what is left out stays. Draws when it is time to.
 
         Args:
             done: answers that are there, replayed ones included.
-            requests: requests really sent; what a journal answered is not one.
+            requests: requests really sent; what a journal answered is not one. cached: what a cache across runs
+                answered instead.
             tokens: tokens of their answers; None when the server does not tell.
             failures: answers that failed. in_flight: requests on their way.
             replayed: of `done`, those that a journal answered. When never told, what was done before the first
                 request counts as replayed.
         """
         told = {"done": done, "requests": requests, "failures": failures, "in_flight": in_flight, "replayed": replayed}
-        for name, value in told.items():
+        came = self._came()
+        for name, value in (told | {"cached": cached}).items():
             if value != KEEP:
                 setattr(self, name, value)
         if tokens != KEEP:
             self.tokens = tokens
         now = self._clock()
+        if not self.in_flight or self._came() != came:
+            self._heard_at = now
         if not self.requests and not self.in_flight:
             self._began, self._done_before = now, self.done
         first = self._live and self._never_drawn
@@ -101,6 +109,8 @@ class Progress:
         """The line as it stands now: `label 12/68 answers · 3.2 req/s · 410 tok/s · 0 failed · 2 in flight · ETA 1:20`.
 
         Rates are over the time since the first request, so that replayed work is in neither of them; "--" is unknown.
+        Answers of a cache are told apart (`· 7 cached ·`) where there are any; where nothing has come for `STALL_S`,
+        `no answer for 95 s` stands in place of the ETA.
         """
         return self._line(self._clock())
 
@@ -120,11 +130,17 @@ class Progress:
             f"{self.label} {self.done}/{self.total} answers".strip(),
             f"{sent} req/s",
             f"{speed} tok/s",
+            *([f"{self.cached} cached"] if self.cached else []),
             f"{self.failures} failed",
             f"{self.in_flight} in flight",
-            f"ETA {self._eta(elapsed)}",
         ]
-        return " · ".join(parts)
+        silent = now - self._heard_at
+        stalled = self.in_flight > 0 and silent >= STALL_S
+        return " · ".join([*parts, f"no answer for {silent:.0f} s" if stalled else f"ETA {self._eta(elapsed)}"])
+
+    def _came(self) -> tuple[int, int, int]:
+        """What grows with each answer, whoever gave it."""
+        return self.done, self.requests - self.in_flight, self.cached
 
     def _eta(self, elapsed: float) -> str:
         left = self.total - self.done

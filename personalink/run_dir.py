@@ -34,7 +34,7 @@ sealed/   the same bytes however often the run was interrupted
   metrics.json, table.*, selection.*    the scores
 log/      the rest
   journal              request -> completion, append-only: what makes resuming exact
-  attempts.jsonl       when, with which versions, and what the endpoint says it is
+  attempts.jsonl       when, with which versions, what the endpoint says it is, and how long it took
   ledger.json          calls and tokens by user, phase and depth
   status.json          complete, incomplete or interrupted, and who is unfinished
 """
@@ -54,6 +54,7 @@ class RunDir:
         self.path = path
         self.sealed = path / "sealed"
         self.log = path / "log"
+        self._began: float | None = None
 
     def open(self, config: Mapping[str, Any], *, fresh: bool) -> None:
         """Make or find the directory for a configuration; `fresh` puts an older run aside, it is never deleted.
@@ -144,7 +145,7 @@ class RunDir:
         path = self.path / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             msg = f"{path} is damaged: {error}"
@@ -185,9 +186,33 @@ class RunDir:
 
     def note_attempt(self, facts: Mapping[str, Any]) -> None:
         """Append one attempt: versions and what the endpoint says it is."""
+        self._began = time.monotonic()
+        self._append_attempt(facts)
+
+    def end_attempt(self) -> None:
+        """Append how many seconds the attempt noted last has taken; nothing where none was noted. Once an attempt."""
+        if self._began is not None:
+            seconds, self._began = time.monotonic() - self._began, None
+            self._append_attempt({"seconds": round(seconds, 3)})
+
+    def _append_attempt(self, facts: Mapping[str, Any]) -> None:
         line = canonical_json({"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}) + "\n"
         with (self.log / "attempts.jsonl").open("a", encoding="utf-8") as file:
             file.write(line)
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """What is known of each attempt, in order; "seconds" is None for one that was killed before it could tell.
+
+        Raises:
+            IntegrityError: the file cannot be read.
+        """
+        found: list[dict[str, Any]] = []
+        for record in self.read_lines("log/attempts.jsonl"):
+            if "seconds" in record and found:
+                found[-1]["seconds"] = record["seconds"]
+            else:
+                found.append({"seconds": None, **record})
+        return found
 
 
 def file_name(user: str) -> str:

@@ -172,3 +172,26 @@ def test_an_error_still_ends_the_line():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert stream.getvalue().endswith("\n")
+
+
+def test_cached_answers_stand_apart_from_what_was_sent():
+    progress, clock, _ = start()
+    clock.now += 10
+    progress.update(done=9, requests=20, cached=7, tokens=100, in_flight=1)
+    assert progress.line() == "9/68 answers · 2.0 req/s · 10 tok/s · 7 cached · 0 failed · 1 in flight · ETA 1:06"
+
+
+def test_silence_is_told_after_a_minute_and_a_half():
+    progress, clock, _ = start()
+    progress.update(requests=3, in_flight=3)
+    for _ in range(89):  # somebody ticks, and nothing comes
+        clock.now += 1
+        progress.update(requests=3, in_flight=3)
+    assert "ETA --" in progress.line()
+    clock.now += 6
+    assert progress.line().endswith("3 in flight · no answer for 95 s")
+    progress.update(requests=4, in_flight=3)  # one came, another left
+    assert "no answer" not in progress.line()
+    clock.now += 95
+    progress.update(in_flight=0)
+    assert "no answer" not in progress.line()

@@ -1,15 +1,12 @@
-"""The commands that need no configuration groups: table, merge, personas, doctor."""
+"""The commands that need no configuration groups: table, merge, personas."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-from typing import Any
 
 from personalink.canonical import pretty_json
 from personalink.cli.streams import out
 from personalink.errors import UsageError
-from personalink.lm import connect
 from personalink.persona_io import diff, to_json, to_markdown
 from personalink.refinement import Refinement
 from personalink.run_dir import RunDir, find_run
@@ -140,19 +137,3 @@ def _depth(text: str, one: Refinement) -> int:
         msg = f"pass {text!r} is none of 0…{len(one.passes)} (0 is the empty persona)"
         raise UsageError(msg)
     return int(digits)
-
-
-def doctor(options: argparse.Namespace) -> int:
-    """`personalink doctor`: 0 when every check passed or could not be told, 3 otherwise."""
-    from personalink.doctor import diagnose, render_findings
-
-    async def check() -> list[Any]:
-        lm = connect(options.lm, model=options.model)
-        try:
-            return await diagnose(lm)
-        finally:
-            await lm.aclose()
-
-    findings = asyncio.run(check())
-    out(render_findings(findings))
-    return 3 if any(finding.ok is False for finding in findings) else 0

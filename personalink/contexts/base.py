@@ -124,6 +124,14 @@ class Context:
         return digest([type(self).__module__, type(self).__qualname__, asdict(self)])
 
 
+def closure(context: Context) -> list[Context]:
+    """A context behind all that it needs, needed ones first; one that two others need stands there twice.
+
+    What it needs of a donor is not in it: that is `closure` of each of `donor_needs()`.
+    """
+    return [*(c for need in context.needs() for c in closure(need)), context]
+
+
 @lru_cache(maxsize=64)
 def index_of(user: User, preset: Preset) -> Bm25Index:
     """The user's index, built once. The official preset searches "{title} {text}" where a title stands."""

@@ -2,19 +2,31 @@
 
 A server's word is not taken where a proof can be had: that a constraint bites is shown by an answer that nobody would
 give freely, that greedy is greedy by the probabilities of the tokens chosen. Knows `EndpointLM`, `EmbeddedLM` (which
-has one inside) and, less closely, any other `LM`. A dozen short requests at most; nothing is written.
+has one inside) and, less closely, any other `LM`. Two dozen short requests at most; nothing is written.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
-from personalink.errors import LMError, MalformedReply, ModelNotFound, Unauthorized, Unreachable
+from personalink.doctor.findings import Finding
+from personalink.doctor.repetition import repetition
+from personalink.errors import (
+    ConfigError,
+    MalformedReply,
+    ModelNotFound,
+    PersonalinkError,
+    Unauthorized,
+    Unreachable,
+)
 from personalink.lm.base import LM, Completion, Constraint, Decoding, Message, Request
 from personalink.lm.constraints import satisfies
 from personalink.lm.wire import read_reply, read_usage
+
+START_S = 4.0
+"""Seconds that a server may take to say what it is; one that loads its weights does not listen yet."""
 
 SMALL_WINDOW = 8192
 _ODD = Constraint(choices=("vexil-quorn-41", "tramp-oddle-87"))
@@ -27,39 +39,37 @@ _SCHEMA = Constraint(
     }
 )
 _TIE = 1e-4  # natural log; two tokens closer than this are equally likely
-_DETAILS = "vLLM: start it with --enable-prompt-tokens-details"
+_SERVE = "start the server (`vllm serve MODEL`) or correct lm.base_url; lm=embedded needs none"
 _DEFAULTS = "vLLM: start it with --generation-config vllm, for other clients of this server"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `ok` None: it could not be told. `remedy` is "" where nothing needs doing."""
-
-    name: str
-    ok: bool | None
-    detail: str
-    remedy: str = ""
-
-
-async def diagnose(lm: LM) -> list[Finding]:
+async def diagnose(lm: LM, start_s: float = START_S) -> list[Finding]:
     """Start `lm` and look at it, one finding a check, in a fixed order; never raises for what the model's server does.
 
-    Checks that need what an earlier one found missing are left out: a server that is not there gives one finding.
+    Checks that need what an earlier one found missing are left out: a server that is not there gives one finding, after
+    at most `start_s` seconds (a model that is loaded into this process takes the time it takes).
     """
     try:
-        await lm.start()
-    except LMError as error:
+        async with asyncio.timeout(start_s if hasattr(lm, "api_url") else None):
+            await lm.start()
+    except TimeoutError:
+        return [Finding("reachable", False, f"{getattr(lm, 'api_url', '')} gave no answer in {start_s:g} s", _SERVE)]
+    except PersonalinkError as error:
         return [_broken(error)]
     findings = [Finding("reachable", True, _who(lm)), _window(lm), _counter(lm)]
     try:
         plain = await lm.complete(_ask("Say hello.", 24))
-    except LMError as error:
+    except PersonalinkError as error:
         return [*findings, _broken(error)]
-    findings += [Finding("auth", True, "no key was refused"), _model(lm, plain), _answers(plain), *_usage(plain)]
+    findings += [Finding("auth", True, "no key was refused"), _model(lm, plain), _answers(plain), _usage(plain)]
     checks: list[tuple[str, Callable[[], Awaitable[Finding]]]] = [
         ("constraint: choices", lambda: _constraint(lm, "constraint: choices", _ODD)),
         ("constraint: schema", lambda: _constraint(lm, "constraint: schema", _SCHEMA)),
     ]
+    try:
+        findings += await repetition(lm)
+    except PersonalinkError as error:
+        findings.append(_unanswered("repeatable", error))
     raw = _raw(lm)
     if raw is not None:
         checks += [
@@ -70,29 +80,25 @@ async def diagnose(lm: LM) -> list[Finding]:
     for name, check in checks:
         try:
             findings.append(await check())
-        except LMError as error:
-            findings.append(Finding(name, None, f"the probe was not answered: {error}"))
+        except PersonalinkError as error:
+            findings.append(_unanswered(name, error))
     return findings
 
 
-def render_findings(findings: list[Finding]) -> str:
-    """One line a finding: what was found and, where something is to be done, what."""
-    signs = {True: "ok  ", False: "FAIL", None: "?   "}
-    width = max((len(f.name) for f in findings), default=0)
-    lines = [
-        f"{signs[f.ok]}  {f.name:<{width}}  {f.detail}" + (f"  → {f.remedy}" if f.remedy else "") for f in findings
-    ]
-    return "\n".join(lines)
+def _unanswered(name: str, error: PersonalinkError) -> Finding:
+    return Finding(name, None, f"the probe was not answered: {error}")
 
 
-def _broken(error: LMError) -> Finding:
+def _broken(error: PersonalinkError) -> Finding:
     """The finding for an error at start or at the first request; what its message advises becomes the remedy."""
-    kinds: dict[type[LMError], tuple[str, str]] = {
-        Unreachable: ("reachable", "start the server or correct lm.base_url"),
+    kinds: dict[type[PersonalinkError], tuple[str, str]] = {
+        Unreachable: ("reachable", _SERVE),
         Unauthorized: ("auth", "set the key in the environment variable of lm.api_key_env"),
         ModelNotFound: ("model", "set lm.model to one that is served"),
         MalformedReply: ("protocol", "lm.base_url must be an OpenAI-compatible server's, up to /v1"),
     }
+    if isinstance(error, ConfigError):
+        return Finding("setting", False, str(error))
     name, advice = kinds.get(type(error), ("chat", ""))
     detail, _, told = str(error).partition("; ")
     return Finding(name, False, detail, told or advice)
@@ -102,7 +108,9 @@ def _who(lm: LM) -> str:
     facts = lm.describe()
     version = facts.get("version") or facts.get("xllamacpp") or facts.get("build_info") or ""
     dialect = facts.get("dialect", "")
-    return " ".join(str(part) for part in (facts.get("kind", type(lm).__name__), dialect, version) if part)
+    return " ".join(
+        str(part) for part in (facts.get("kind", type(lm).__name__), dialect, version, facts.get("name")) if part
+    )
 
 
 def _window(lm: LM) -> Finding:
@@ -133,20 +141,11 @@ def _answers(plain: Completion) -> Finding:
     return Finding("chat", True, f'"Say hello." was answered ({plain.outcome})')
 
 
-def _usage(plain: Completion) -> list[Finding]:
+def _usage(plain: Completion) -> Finding:
     usage = plain.usage
-    told = usage.prompt is not None and usage.completion is not None
-    detail = f"{usage.prompt} prompt and {usage.completion} completion tokens" if told else "no token counts in replies"
-    cached = usage.cached is not None
-    return [
-        Finding("usage", told or None, detail, "" if told else "token budgets will rest on estimates"),
-        Finding(
-            "cached tokens",
-            cached or None,
-            "counted in replies" if cached else "not in replies: prefix reuse will show as unknown",
-            "" if cached else _DETAILS,
-        ),
-    ]
+    if usage.prompt is None or usage.completion is None:
+        return Finding("usage", None, "no token counts in replies", "token budgets will rest on estimates")
+    return Finding("usage", True, f"{usage.prompt} prompt and {usage.completion} completion tokens")
 
 
 def _ask(text: str, max_tokens: int, constraint: Constraint | None = None) -> Request:
@@ -180,7 +179,8 @@ def _repeating(raw: Any) -> dict[str, Any]:
 async def _greedy(raw: Any) -> Finding:
     """At temperature 0 with neutral penalties every chosen token must be a most likely one."""
     reply = await raw.post_chat(_repeating(raw) | {"logprobs": True, "top_logprobs": 5})
-    content = (reply["choices"][0].get("logprobs") or {}).get("content")
+    logprobs = reply["choices"][0].get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list) or not content:
         return Finding("greedy", None, "the server gives no logprobs, so it cannot be told")
     try:
