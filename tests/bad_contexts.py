@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from dataclasses import dataclass
 
 from personalink.contexts import Context, Placed
@@ -35,6 +38,29 @@ class Sets(Context):
 class Itself(Context):
     def needs(self):
         return (self,)
+
+    def place(self, user, query, products, tools):
+        return Placed("x")
+
+
+@dataclass(frozen=True)
+class Exits(Context):
+    async def prepare(self, user, products, tools):
+        sys.exit(0)
+
+    def place(self, user, query, products, tools):
+        return Placed("x")
+
+
+@dataclass(frozen=True)
+class Killed(Context):
+    """Kills its own process, or with `starter` the one that started it."""
+
+    starter: bool = False
+
+    async def prepare(self, user, products, tools):
+        os.kill(os.getppid() if self.starter else os.getpid(), signal.SIGKILL)
+        return {}
 
     def place(self, user, query, products, tools):
         return Placed("x")

@@ -235,9 +235,9 @@ def test_the_command_line_and_python_give_the_same_bytes(here: Path, capsys: Any
     assert RunConfig.from_mapping(values).hash[:12] == config.parent.parent.name
 
 
-def test_a_sweep_runs_every_job_and_one_that_fails_hides_no_other(here: Path, capsys: Any) -> None:
+def test_a_sweep_runs_every_job_and_one_that_fails_hides_no_other(here: Path, capfd: Any) -> None:
     code, out, err = call(
-        capsys, "run", "-m", "lm=scripted", "data.n_users=2", "context=[nopers,rag_1]", "seed=0,1,2",
+        capfd, "run", "-m", "lm=scripted", "data.n_users=2", "context=[nopers,rag_1]", "seed=0,1,2",
         "max_failed=0.1,2",
     )  # fmt: skip
     assert code == 2

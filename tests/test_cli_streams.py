@@ -69,20 +69,6 @@ def test_a_narrow_terminal_escapes_what_it_cannot_show(here: Path, capsys: Any) 
         assert "\\u" in done.stdout or arguments[0] == "table"
 
 
-def test_an_interrupt_stops_the_sweep_and_says_so(here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-
-    def job(config: Any, arguments: Any) -> int:
-        seen.append(config.seed)
-        return 130 if config.seed == 1 else 0
-
-    monkeypatch.setattr("personalink.cli.run._job", job)
-    code, _, err = call(capsys, "run", "-m", "lm=scripted", "seed=0,1,2,3")
-    assert code == 130
-    assert seen == [0, 1]
-    assert "2 more jobs of the sweep were not started" in err
-
-
 def test_the_command_that_goes_on_never_starts_anew() -> None:
     words = ["experiment=lamp2", "fresh=true", "+fresh=true", "++fresh=1", "seed=0"]
     assert to_go_on(words) == ["experiment=lamp2", "seed=0"]

@@ -15,13 +15,15 @@ from personalink.cli.streams import as_utf8, end, prepare, told, told_error
 from personalink.errors import PersonalinkError
 
 EPILOG = """
-run and plan take Hydra's own words: groups (experiment=lamp2 task=lamp3 lm=vllm context=[nopers,rag_5]), settings
-(seed=0 data.n_users=8), -m for sweeps, --cfg job to see the configuration, --config-dir for groups of your own.
+run, plan, doctor, export-batch and import-batch take Hydra's own words: groups (experiment=lamp2 task=lamp3 lm=vllm
+context=[nopers,rag_5]), settings (seed=0 data.n_users=8), --config-dir for your own groups; the first three also -m for
+sweeps and --cfg job to see the configuration.
 
   personalink run experiment=quickstart
   personalink run experiment=lamp2 lm=vllm lm.base_url=http://localhost:8000/v1 data.root=~/LaMP
 
-exit codes: 0 complete, 1 unexpected, 2 usage, 3 the model cannot be asked, 4 incomplete, 5 integrity, 130 interrupted
+exit codes: 0 complete, 1 unexpected, 2 usage, 3 the model cannot be asked, 4 incomplete, 5 integrity, 130 Ctrl-C,
+143 SIGTERM; of a sweep, the worst of its jobs
 """
 
 
@@ -37,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("run", help="run an experiment, or go on with one", add_help=False)
     commands.add_parser("plan", help="least and most calls, tokens, and prompts that will not fit; sends nothing")
+    commands.add_parser("export-batch", help="write what a run asks next, for `vllm run-batch` or a batch service")
+    commands.add_parser("import-batch", help="take the results of such a file into the run")
     merge = commands.add_parser("merge", help="join the shards of an experiment and prove that they are complete")
     merge.add_argument("runs", nargs="+", help="the shards' directories, or the folder that holds them")
 
@@ -66,7 +70,12 @@ def parser() -> argparse.ArgumentParser:
     _model_options(predict)
 
     _cache_commands(commands.add_parser("cache", help="look after the answers that are kept across runs"))
-    doctor = commands.add_parser("doctor", help="check that a model can be used as it must be, by proof")
+    doctor = commands.add_parser(
+        "doctor",
+        help="check a model, and all that a run needs, by proof",
+        description="Without options it takes the same words as run and looks at that run's model, settings, data, "
+        "prompts and folders; with --lm it looks at a model by itself. Exit code 3 where a check fails.",
+    )
     _model_options(doctor)
     return top
 
@@ -123,6 +132,18 @@ def _command(arguments: list[str]) -> int:
         from personalink.cli.run import plan, run
 
         return (run if arguments[0] == "run" else plan)(arguments[1:])
+    if arguments[:1] in (["export-batch"], ["import-batch"]):
+        from personalink.cli.batch import export_batch, import_batch
+
+        return (export_batch if arguments[0] == "export-batch" else import_batch)(arguments[1:])
+    if arguments[:1] == ["_job"] and len(arguments) == 2:
+        from personalink.cli.run import job
+
+        return job(arguments[1])
+    if arguments[:1] == ["doctor"]:
+        from personalink.cli.doctor import doctor
+
+        return doctor(arguments[1:])
     options = parser().parse_args(arguments)
     if options.command == "cache":
         from personalink.cli.cache import cache

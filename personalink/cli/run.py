@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from personalink.cli.streams import out, told, told_error
 from personalink.cli.words import explained, readable, to_go_on, unreadable_file
 from personalink.config import RunConfig
-from personalink.errors import ConfigError, Interrupted, PersonalinkError
+from personalink.errors import ConfigError, Interrupted, PersonalinkError, StorageError
 from personalink.experiment import Experiment
 from personalink.progress import Progress
 from personalink.run_dir import RunDir, file_name
@@ -42,13 +44,35 @@ def conf_dir() -> Path:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`personalink run`: one job, or a sweep with `-m`; the worst exit code of the jobs."""
-    return _compose(arguments, lambda config: _job(config, arguments))
+    """`personalink run`: one run, or a sweep with `-m`; the worst exit code of the jobs."""
+    return _compose("run", arguments)
 
 
 def plan(arguments: Sequence[str]) -> int:
     """`personalink plan`: what the same words would take under `run`; nothing is sent."""
-    return _compose(arguments, _plan)
+    return _compose("plan", arguments)
+
+
+def doctor(arguments: Sequence[str]) -> int:
+    """`personalink doctor` with the same words: what a run would meet; 3 where a check fails."""
+    return _compose("doctor", arguments)
+
+
+def job(file: str) -> int:
+    """`personalink _job`: one job of a sweep, in the process that `sweep.one_job` made for it."""
+    from personalink.cli.sweep import Order
+
+    order = Order.read(Path(file))
+    return _work(order.command, order.config, order.arguments, starter=sys.stdin.fileno())
+
+
+def _work(command: str, values: Any, arguments: Sequence[str], starter: int | None = None) -> int:
+    config = _run_config(values)
+    if command == "doctor":
+        from personalink.cli.doctor import look
+
+        return look(config, values, arguments)
+    return _plan(config) if command == "plan" else _job(config, arguments, starter)
 
 
 def _plan(config: RunConfig) -> int:
@@ -59,67 +83,93 @@ def _plan(config: RunConfig) -> int:
     return 0
 
 
-class _Jobs:
-    """The jobs that Hydra hands over, one after the other; none is begun after one that was interrupted."""
-
-    def __init__(self, work: Callable[[RunConfig], int]) -> None:
-        self.work = work
-        self.codes: list[int] = []
-        self.begun = self.left = 0
-
-    def __call__(self, config: Any) -> None:
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        if Interrupted.exit_code in self.codes:
-            self.left += 1
-            return
-        self.begun += 1
-        try:
-            values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            self.codes.append(self.work(_run_config(values)))
-        except OmegaConfBaseException as error:
-            self.codes.append(told_error(ConfigError(explained(error))))
-        except PersonalinkError as error:
-            self.codes.append(told_error(error))
-
-
-def _compose(arguments: Sequence[str], work: Callable[[RunConfig], int]) -> int:
-    """Let Hydra compose each job's configuration and do the work; the worst exit code.
+def _compose(command: str, arguments: Sequence[str]) -> int:
+    """Let Hydra compose each job's configuration and do what the command says; the worst exit code.
 
     Raises:
         ConfigError: Hydra could not compose the configuration.
+        StorageError: the sweep's folder cannot be written.
     """
     import hydra
     import yaml  # type: ignore[import-untyped]
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    jobs = _Jobs(work)
+    from personalink.cli import sweep
+
+    codes: list[int] = []
     folder = conf_dir()
 
-    def job(config: Any) -> None:
-        jobs(config)
+    def one(config: Any) -> None:
+        _one(command, list(arguments), config, codes)
 
-    before, sys.argv = sys.argv, ["personalink", *readable(arguments, folder)]
+    before, sys.argv = sys.argv, ["personalink", *sweep.told_of(readable(arguments, folder))]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would otherwise print and exit by itself; we say it in one line
+    with sweep.watched() as sweeps:
+        try:
+            hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(one)()
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explained(error)) from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(unreadable_file(error, arguments)) from None
+        except OSError as error:
+            raise _unreadable(error, sweeps, codes) from None
+        except RuntimeError as error:  # of a launcher that lost a worker; what its jobs came to is in their files
+            if not sweeps:
+                raise
+            codes.append(told_error(PersonalinkError(f"the launcher ended early: {one_line(str(error)):.200}")))
+        finally:
+            sys.argv = before
+        codes += [sweep.outcome(path) for path in sweeps]
+    return max(codes, default=0)
+
+
+def _one(command: str, arguments: list[str], config: Any, codes: list[int]) -> None:
+    """What Hydra calls for each job: the work itself, or in a sweep a process for it."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    hydra, error = HydraConfig.get(), None
+    values: Any = {}
     try:
-        hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(job)()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explained(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable_file(error, arguments)) from None
-    except OSError as error:
-        if jobs.begun or isinstance(error, BrokenPipeError):
-            raise
-        if error.errno is not None and error.filename is None:  # of --cfg and --help, which Hydra prints
-            raise PersonalinkError(f"cannot write to stdout: {error.strerror}") from None
-        raise ConfigError(f"a configuration file cannot be read: {one_line(str(error))}") from None
-    finally:
-        sys.argv = before
-    if jobs.left:
-        told(f"personalink: {jobs.left} more jobs of the sweep were not started")
-    return max(jobs.codes, default=0)
+        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as raised:
+        error = ConfigError(explained(raised))
+    if hydra.mode == RunMode.MULTIRUN:
+        _in_sweep(command, arguments, hydra, values, error)
+        return
+    codes.append(0)  # begun
+    try:
+        if error is not None:
+            raise error
+        codes.append(_work(command, values, arguments))
+    except PersonalinkError as raised:
+        codes.append(told_error(raised))
+
+
+def _in_sweep(command: str, arguments: list[str], hydra: Any, values: Any, error: ConfigError | None) -> None:
+    from personalink.cli import sweep
+
+    order = sweep.Order(hydra.job.num, command, arguments, list(hydra.overrides.task), values)
+    if error is not None:
+        order = replace(order, code=told_error(error), why=str(error))
+    elif command == "run":
+        with contextlib.suppress(PersonalinkError):  # the job will say it
+            order = replace(order, run=str(_run_config(values).folder.absolute()))
+    sweep.one_job(sweep.folder_of(hydra), order)
+
+
+def _unreadable(error: OSError, sweeps: Sequence[Path], codes: Sequence[int]) -> BaseException:
+    """What is to be raised for an OSError that came through Hydra."""
+    if sweeps:
+        return StorageError(f"cannot write the sweep's folder {sweeps[0]}: {error.strerror or error}")
+    if codes or isinstance(error, BrokenPipeError):
+        return error
+    if error.errno is not None and error.filename is None:  # of --cfg and --help, which Hydra prints
+        return PersonalinkError(f"cannot write to stdout: {error.strerror}")
+    return ConfigError(f"a configuration file cannot be read: {one_line(str(error))}")
 
 
 def _run_config(values: Any) -> RunConfig:
@@ -134,9 +184,16 @@ def _run_config(values: Any) -> RunConfig:
     return RunConfig.from_mapping(plain)
 
 
-def _job(config: RunConfig, arguments: Sequence[str]) -> int:
-    """One run to its end; its exit code."""
-    finished = asyncio.run(_with_signals(config))
+def _job(config: RunConfig, arguments: Sequence[str], starter: int | None = None) -> int:
+    """One run to its end; its exit code. `starter` is a stream that ends when whoever started this process is gone."""
+    stops: list[int] = []
+    try:
+        finished = asyncio.run(_with_signals(config, stops, starter))
+    except Interrupted as error:
+        return _interrupted(error, arguments, stops)
+    except SystemExit as left:
+        msg = f"sys.exit({left.code!r}) was called inside the run; a context must raise instead"
+        raise PersonalinkError(msg) from None
     code = 0
     try:
         out(finished.scores.results.as_text())
@@ -145,29 +202,48 @@ def _job(config: RunConfig, arguments: Sequence[str]) -> int:
         _say_what_next(config, finished)
     except PersonalinkError as error:  # what came of the run counts for more than who could read it
         code = told_error(error)
-    if finished.trouble is None:
-        return code
-    code = told_error(finished.trouble)
     if isinstance(finished.trouble, Interrupted):
-        told(f"go on with: {command_line(['run', *to_go_on(arguments)])}")
-    return code
+        return _interrupted(finished.trouble, arguments, stops)
+    return code if finished.trouble is None else told_error(finished.trouble)
 
 
-async def _with_signals(config: RunConfig) -> Finished:
-    """The run, with Ctrl-C (and SIGTERM) draining it once and ending it at the second time."""
+def _interrupted(error: Interrupted, arguments: Sequence[str], stops: Sequence[int]) -> int:
+    """Say so, and the command that goes on; 130 for Ctrl-C, 143 for SIGTERM, as a shell would have it."""
+    code = told_error(error)
+    told(f"go on with: {command_line(['run', *to_go_on(arguments)])}")
+    return 128 + stops[0] if stops else code
+
+
+async def _with_signals(config: RunConfig, stops: list[int], starter: int | None) -> Finished:
+    """The run, with Ctrl-C, SIGTERM and the end of its starter draining it once; a second signal ends it at once.
+
+    Args:
+        stops: which signal it was is appended. starter: as for `_job`.
+    """
 
     def started(experiment: Experiment) -> None:
-        def stop() -> None:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+        def stop(number: signal.Signals) -> None:
+            for other in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(other)
+                signal.signal(other, _at_once)
+            if starter is not None:
+                loop.remove_reader(starter)
+            stops.append(number)
             told("\npersonalink: finishing what is in flight; again to stop at once")
             experiment.drain()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
+        if starter is not None:
+            loop.add_reader(starter, stop, signal.SIGTERM)
 
     loop = asyncio.get_running_loop()
     return await arun(config, progress=lambda total: Progress(total, label=config.name), started=started)
+
+
+def _at_once(number: int, frame: Any) -> None:
+    """End this process here and now: whatever stands in the journal is whole, and nothing else is lost."""
+    os._exit(128 + number)
 
 
 def _say_what_next(config: RunConfig, finished: Finished) -> None:

@@ -18,6 +18,8 @@ from personalink.text import nearest
 _OVERRIDE = re.compile(r"(\+{0,2}[A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 _LIST = re.compile(r"\s*\[([^\[\]{}()'\"\\]*)\]\s*")
 _VALUED = (
+    "--cfg",
+    "-c",
     "--config-dir",
     "-cd",
     "--config-name",
@@ -28,10 +30,12 @@ _VALUED = (
     "-p",
     "--experimental-rerun",
 )
+_MAY_BE_VALUED = ("--info", "-i")
 
 
 def readable(arguments: Sequence[str], groups: Path) -> list[str]:
-    """The arguments as Hydra can read them: `~` expanded, values that its grammar refuses quoted.
+    """The arguments as Hydra can read them: `~` expanded, values that its grammar refuses quoted, options last, for it
+    takes overrides that stand on both sides of an option for a mistake.
 
     Args:
         arguments: as typed. groups: the folder of the configuration groups.
@@ -42,15 +46,17 @@ def readable(arguments: Sequence[str], groups: Path) -> list[str]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     parser = OverridesParser.create()
-    read, takes_value = [], False
+    overrides, options, before = [], [], ""
     for word in arguments:
-        if takes_value or word.startswith("-"):
-            takes_value = word in _VALUED
+        if word.startswith("-"):
             option, equals, value = word.partition("=")
-            read.append(f"{option}={os.path.expanduser(value)}" if equals and value.startswith("~") else word)
+            options.append(f"{option}={os.path.expanduser(value)}" if equals and value.startswith("~") else word)
+        elif before in _VALUED or (before in _MAY_BE_VALUED and "=" not in word):
+            options.append(word)
         else:
-            read.append(_override(parser, word, groups))
-    return read
+            overrides.append(_override(parser, word, groups))
+        before = word
+    return overrides + options
 
 
 def _override(parser: Any, word: str, groups: Path) -> str:
@@ -107,6 +113,8 @@ def explained(error: Exception) -> str:
         return unknown
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type", "See http"))]
+    if re.search(r"'hydra/launcher/(joblib|submitit)", str(error)):
+        kept.insert(1, "install personalink[launchers] for it")
     return "; ".join(kept[:6]) if kept else type(error).__name__
 
 
