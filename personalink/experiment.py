@@ -7,20 +7,21 @@ sealed here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from personalink.agent import Agent
 from personalink.canonical import pretty_json, write_atomic
 from personalink.config import RunConfig
 from personalink.contexts.base import Tools, check_needs
-from personalink.data import make_manifest
-from personalink.errors import IntegrityError, Interrupted, LMError, PersonalinkError, StorageError
+from personalink.data import User, make_manifest
+from personalink.errors import IntegrityError, Interrupted, LMError, PersonalinkError, StorageError, UsageError
 from personalink.fleet import Done, each_user
 from personalink.lm import LM, ScriptedLM
 from personalink.lm.budget import Budget, Limits
-from personalink.lm.cache import Cache, open_cache
+from personalink.lm.cache import Cache, cache_path, open_cache
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.optimizer import Optimizer
@@ -29,8 +30,9 @@ from personalink.predictions import Prediction
 from personalink.progress import Progress
 from personalink.rows import Rows
 from personalink.run_dir import RunDir
-from personalink.sealing import seal
+from personalink.sealing import keep, seal
 from personalink.sources import load_data, make_lm, versions
+from personalink.spool import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class RunResult:
 class _Progress:
     """What is finished so far."""
 
-    done: dict[str, list[Prediction]] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    answered: int = 0
     incomplete: dict[str, PersonalinkError] = field(default_factory=dict)
 
     @property
@@ -130,12 +133,13 @@ class Experiment:
         if before == "complete" and not self.run_dir.broken_seal():
             self._check_model()
             return RunResult(self.run_dir, "complete", {}, 0)
-        with Journal(self.run_dir.log / "journal") as journal, open_cache(self.config.cache) as cache:
+        log = self.run_dir.log
+        with Journal(log / "journal") as journal, open_cache(self.config.cache) as cache, Spool(log) as spool:
             if before == "failed":  # empty and refused answers may have been the server's trouble of that day
                 journal.forget(("empty", "refused"))
             try:
                 tools = await self._connect(journal, cache)
-                return await self._work(Rows(self.contexts, tools), tuple(journal.remarks()))
+                return await self._work(Rows(self.contexts, tools, spool), tuple(journal.remarks()))
             finally:
                 await self._lm.aclose()
                 if self._rewriter:
@@ -166,12 +170,50 @@ class Experiment:
         try:
             await self._lm.start()
         except LMError as error:
-            lm = ScriptedLM(lambda request: "", window=self.config.lm.window)
+            then = (self.run_dir.read_json("sealed/model.json") or {}).get("lm") or "not reached"
+            lm = ScriptedLM(lambda request: "", identity=then, window=self.config.lm.window)
             remark = f"the model was not reached ({error}); tokens are estimated"
         try:
-            return make_plan(self.users, self.contexts, self._tools(Gateway(lm), None)), remark
+            return self.planned(lm), remark
         finally:
             await self._lm.aclose()
+
+    def planned(self, lm: LM) -> Plan:
+        """What the run will take with `lm`, which is started; sends nothing, and may count by its tokenizer."""
+        prices, standing = self.config.budget.prices, not self.config.fresh
+        state = self.run_dir.status["state"] if standing else ""
+        with self._at_hand() as (journal, cache):
+            if journal is not None and state == "failed":
+                journal.forget(("empty", "refused"))
+            return make_plan(
+                self.users,
+                self.contexts,
+                self._tools(Gateway(lm, journal, cache=cache, scan=False), None),
+                prices=prices,
+                tokens_per_s=prices.tokens_per_s or (self._measured_speed() if standing else None),
+                finished=state == "complete" and not self.run_dir.broken_seal(),
+            )
+
+    @contextlib.contextmanager
+    def _at_hand(self) -> Iterator[tuple[Journal | None, Cache | None]]:
+        """The run's journal and the cache where they are there already; None for one that another process holds."""
+        journal, where = self.run_dir.log / "journal", cache_path(self.config.cache)
+        with contextlib.ExitStack() as held:
+            found = None
+            if journal.exists() and not self.config.fresh:
+                with contextlib.suppress(UsageError, StorageError):
+                    found = held.enter_context(Journal(journal))
+            cache = held.enter_context(Cache(where)) if where is not None and where.exists() else None
+            yield found, cache
+
+    def _measured_speed(self) -> float | None:
+        """Tokens a second over all attempts of this run; None where an attempt or an answer did not tell."""
+        total = (self.run_dir.read_json("log/ledger.json") or {}).get("total", {})
+        tokens = (total.get("prompt_tokens"), total.get("completion_tokens"))
+        seconds = [attempt["seconds"] for attempt in self.run_dir.attempts()]
+        if None in tokens or None in seconds or not sum(seconds):
+            return None
+        return float(sum(tokens) / sum(seconds))
 
     async def _start(self, lm: LM) -> None:
         """Start a model, unless told to stop meanwhile."""
@@ -193,7 +235,7 @@ class Experiment:
         budget = Budget(self.config.budget) if self.config.budget != Limits() else None
         gateway = Gateway(self._lm, journal, budget=budget, cache=cache)
         self._gateways = [gateway]
-        facts = {"versions": versions(), "lm": self._lm.describe()}
+        facts = {"versions": versions(), "lm": self._lm.describe(), "prices": asdict(self.config.budget.prices)}
         who = {"lm": self._lm.identity, "model": self._lm.model, "rewriter": None}
         rewriting = None
         if self._rewriter:
@@ -232,12 +274,12 @@ class Experiment:
 
         def show() -> None:
             if progress:
-                names = ("sent", "in_flight", "tokens", "failed")
+                names = ("sent", "cached", "in_flight", "tokens", "failed")
                 sums = {n: sum(getattr(g, n) for g in self._gateways) for n in names}
-                answered = sum(len(predictions) for predictions in so_far.done.values())
                 progress.update(
-                    done=answered,
+                    done=so_far.answered,
                     requests=sums["sent"],
+                    cached=sums["cached"],
                     tokens=sums["tokens"],
                     failures=sums["failed"],
                     in_flight=sums["in_flight"],
@@ -247,12 +289,13 @@ class Experiment:
             gateway.on_answer = show
         at_once, draining = self._lm.users_in_flight, lambda: self._gateways[0].draining
         try:
-            async for ended in each_user(self.users, rows.one_user, at_once=at_once, stopping=draining):
-                if isinstance(ended, Done):
-                    so_far.done[ended.user.id] = ended.value
-                else:
-                    so_far.incomplete[ended.user.id] = ended.error
-                show()
+            async with _every_second(show):
+                async for ended in each_user(self.users, rows.one_user, at_once=at_once, stopping=draining):
+                    if isinstance(ended, Done):
+                        self._finished(ended.user, ended.value, rows, so_far)
+                    else:
+                        so_far.incomplete[ended.user.id] = ended.error
+                    show()
         finally:
             if progress:
                 progress.close()
@@ -263,20 +306,28 @@ class Experiment:
         """Finish from the journal alone those whom an outage or a stop left unfinished, so that none is lost again."""
         for user in [user for user in self.users if user.id in so_far.incomplete]:
             try:
-                so_far.done[user.id] = await rows.one_user(user)
+                predictions = await rows.one_user(user)
             except PersonalinkError:
                 continue
+            self._finished(user, predictions, rows, so_far)
             del so_far.incomplete[user.id]
+
+    def _finished(self, user: User, predictions: Sequence[Prediction], rows: Rows, so_far: _Progress) -> None:
+        """Put away what a user came to."""
+        keep(rows.spool, user, predictions)
+        so_far.done.add(user.id)
+        so_far.answered += len(predictions)
 
     def _seal(self, rows: Rows, so_far: _Progress) -> None:
         """Write all that is finished, and the log beside it."""
-        seal(self.run_dir, self.users, so_far.done, self.dataset, rows, self.task)
+        seal(self.run_dir, self.users, self.dataset, rows, self.task)
         ledger = self._gateways[0].ledger
         write_atomic(self.run_dir.log / "ledger.json", pretty_json(ledger.as_dict()))
         reasons = {user: str(error) for user, error in so_far.incomplete.items()}
-        left = {user.id for user in self.users} - set(so_far.done) - set(reasons)
+        left = {user.id for user in self.users} - so_far.done - set(reasons)
         state = so_far.state if not left else "incomplete"
         self.run_dir.set_status(state, incomplete=reasons, users=len(self.users), finished=len(so_far.done))
+        self.run_dir.end_attempt()
 
     def _write(self, work: Callable[[], None]) -> None:
         try:
@@ -285,6 +336,22 @@ class Experiment:
             why = error.strerror or error
             msg = f"cannot write {self.run_dir.path}: {why}; make room, then the same command goes on"
             raise StorageError(msg) from None
+
+
+@contextlib.asynccontextmanager
+async def _every_second(show: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `show` once a second meanwhile, so that a display also tells that nothing comes."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(1)
+            show()
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
 
 
 _BEFORE = "interrupted before anything was sent"

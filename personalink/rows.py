@@ -1,14 +1,17 @@
 """The rows of a table for one user: prepare what they need, place, ask. Products are made once, whoever asks first.
 
-Knows contexts and the agent; knows no files and no other user but the donor.
+A product that is made goes to the spool, and whoever needs it later reads it there: in memory are those of the users at
+work alone. Knows contexts and the agent, and no other user but the donor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from personalink.canonical import canonical_json
 from personalink.contexts.base import (
     Context,
     Placed,
@@ -19,11 +22,16 @@ from personalink.contexts.base import (
     checked_placed,
     checked_product,
 )
+from personalink.contexts.frozen import frozen
 from personalink.data import User
 from personalink.data.types import Query
 from personalink.errors import ConfigError, PersonalinkError
 from personalink.lm.ledger import Bill
 from personalink.predictions import Prediction
+from personalink.spool import Spool
+
+AtHand = dict[tuple[str, str], Product]
+"""Products by user and context, as long as one user is at work."""
 
 
 class Rows:
@@ -32,20 +40,22 @@ class Rows:
     Args:
         contexts: row name → context, in the table's order (long prompts last).
         tools: what contexts work with.
+        spool: where products are kept, by the context's key.
 
     Raises:
         ConfigError: contexts that need each other in a circle.
     """
 
-    def __init__(self, contexts: Mapping[str, Context], tools: Tools) -> None:
+    def __init__(self, contexts: Mapping[str, Context], tools: Tools, spool: Spool) -> None:
         for context in contexts.values():
             check_needs(context)
-        self.contexts, self.tools = contexts, tools
-        self._products: dict[tuple[str, str], asyncio.Task[Product]] = {}
+        self.contexts, self.tools, self.spool = contexts, tools, spool
+        self._preparing: dict[tuple[str, str], asyncio.Task[Product]] = {}
 
     async def one_user(self, user: User) -> list[Prediction]:
         """Every row's answer to every query of a user."""
-        products = {row: await self._products_for(user, context) for row, context in self.contexts.items()}
+        at_hand: AtHand = {}
+        products = {row: await self._products_for(user, context, at_hand) for row, context in self.contexts.items()}
         jobs = [
             self._answer(user, query, row, context, products[row])
             for query in user.queries
@@ -53,38 +63,40 @@ class Rows:
         ]
         return list(await asyncio.gather(*jobs))
 
-    def prepared(self, context: Context, users: set[str]) -> dict[str, Product]:
-        """The products of a context that are there, of some users; empty ones are left out."""
-        found = {}
-        for (user, key), task in self._products.items():
-            made = key == context.key and user in users and task.done() and not task.cancelled()
-            if made and not task.exception() and task.result():
-                found[user] = task.result()
-        return found
-
     def all_contexts(self) -> list[Context]:
         """Every context of the rows and what they need, each once, in a fixed order."""
         return sorted({c for row in self.contexts.values() for c in _closure(row)}, key=lambda c: c.key)
 
-    async def _products_for(self, user: User, context: Context) -> Products:
-        own = {c.key: await self._product(user, c) for c in (*context.needs(), context)}
+    async def _products_for(self, user: User, context: Context, at_hand: AtHand) -> Products:
+        own = {c.key: await self._product(user, c, at_hand) for c in (*context.needs(), context)}
         donor = self.tools.donor(user)
-        lent = {c.key: await self._product(donor, c) for c in context.donor_needs()} if donor else {}
+        lent = {c.key: await self._product(donor, c, at_hand) for c in context.donor_needs()} if donor else {}
         return Products(own, lent)
 
-    async def _product(self, user: User, context: Context) -> Product:
-        """A product, prepared once; one that failed is tried again by whoever asks next."""
+    async def _product(self, user: User, context: Context, at_hand: AtHand) -> Product:
+        """A product: at hand, being prepared for somebody else, kept, or prepared now."""
         key = (user.id, context.key)
-        task = self._products.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._products[key] = asyncio.create_task(self._prepare(user, context))
-        return await asyncio.shield(task)
+        if key not in at_hand:
+            task = self._preparing.get(key)
+            if task is None and (kept := self.spool.get(context.key, user.id)) is not None:
+                at_hand[key] = frozen(json.loads(kept)["product"])
+                return at_hand[key]
+            if task is None:
+                task = self._preparing[key] = asyncio.create_task(self._prepare(user, context))
+                task.add_done_callback(lambda done: self._preparing.pop(key))
+            at_hand[key] = await asyncio.shield(task)
+        return at_hand[key]
 
     async def _prepare(self, user: User, context: Context) -> Product:
-        needed = {c.key: await self._product(user, c) for c in context.needs()}
+        """Prepare a product and keep it; an empty one is as quickly made again."""
+        at_hand: AtHand = {}
+        needed = {c.key: await self._product(user, c, at_hand) for c in context.needs()}
         with _named_failure(context, "prepare", user):
             made = await context.prepare(user, Products(needed, {}), self.tools)
-        return checked_product(context, made)
+        product = checked_product(context, made)
+        if product:
+            self.spool.put(context.key, user.id, canonical_json({"user": user.id, "product": product}) + "\n")
+        return product
 
     async def _answer(self, user: User, query: Query, row: str, context: Context, products: Products) -> Prediction:
         def place() -> tuple[Placed, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 
-from personalink.canonical import pretty_json
+from personalink.canonical import canonical_json, pretty_json
 from personalink.contexts.persona import Refine
 from personalink.data import Dataset, User
 from personalink.floors import floors_for
@@ -13,34 +14,45 @@ from personalink.predictions import Prediction
 from personalink.refinement import Refinement
 from personalink.rows import Rows
 from personalink.run_dir import RunDir, file_name
+from personalink.spool import Spool
 from personalink.tasks import Task
 
+PREDICTIONS = "predictions"
 
-def seal(
-    run: RunDir, users: Sequence[User], done: Mapping[str, list[Prediction]], dataset: Dataset, rows: Rows, task: Task
-) -> None:
-    """Seal the finished among `users`, in their order.
+
+def keep(spool: Spool, user: User, predictions: Sequence[Prediction]) -> None:
+    """Keep the predictions of a user who is finished, as they will be sealed.
+
+    Raises:
+        StorageError: the disk is full.
+    """
+    spool.put(PREDICTIONS, user.id, "".join(canonical_json(p.as_dict()) + "\n" for p in predictions))
+
+
+def seal(run: RunDir, users: Sequence[User], dataset: Dataset, rows: Rows, task: Task) -> None:
+    """Seal those among `users` who are finished, in their order: theirs is what `keep` and the rows kept.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    finished = [user for user in users if user.id in done]
-    run.seal_lines("predictions.jsonl", (p.as_dict() for user in finished for p in done[user.id]))
+    spool = rows.spool
+    finished = [user for user in users if spool.has(PREDICTIONS, user.id)]
+    run.seal("predictions.jsonl", "".join(text for _, text in spool.texts(PREDICTIONS, (u.id for u in finished))))
     run.seal_lines("floors.jsonl", (p.as_dict() for user in finished for p in floor_predictions(user, task)))
     golds = [(u.id, q.id, dataset.gold(u.id, q.id)) for u in finished for q in u.queries]
     run.seal_lines("golds.jsonl", ({"user": u, "query": q, "gold": gold} for u, q, gold in golds))
     about = {"source": dataset.source, "sha256": dataset.sha256, "left_out": dict(dataset.dropped)}
     run.seal("data.json", pretty_json(about))
+    names = sorted(user.id for user in finished)
     for context in rows.all_contexts():
-        products = rows.prepared(context, {user.id for user in finished})
-        if products:
-            name = f"products/{type(context).__name__}-{context.key[:8]}.jsonl"
-            run.seal_lines(name, ({"user": u, "product": dict(products[u])} for u in sorted(products)))
+        if any(spool.has(context.key, name) for name in names):
+            file = f"products/{type(context).__name__}-{context.key[:8]}.jsonl"
+            run.seal(file, "".join(text for _, text in spool.texts(context.key, names)))
         if isinstance(context, Refine):
-            for user_id, product in products.items():
-                persona = Refinement.from_dict(product).persona
-                run.seal(f"personas/{file_name(user_id)}.json", to_json(persona))
-                run.seal(f"personas/{file_name(user_id)}.md", to_markdown(persona))
+            for name, text in spool.texts(context.key, names):
+                persona = Refinement.from_dict(json.loads(text)["product"]).persona
+                run.seal(f"personas/{file_name(name)}.json", to_json(persona))
+                run.seal(f"personas/{file_name(name)}.md", to_markdown(persona))
     run.close_seal()
 
 

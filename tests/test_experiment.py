@@ -31,6 +31,7 @@ from personalink.experiment import Experiment
 from personalink.lm import ScriptedLM
 from personalink.lm.base import Completion, Request
 from personalink.lm.journal import Journal
+from personalink.rows import Rows
 from personalink.running import Finished, arun, run
 from tests.people import LABELS, is_rewrite, people, random_script
 
@@ -555,3 +556,46 @@ def test_what_the_loader_left_out_is_said(folder: Path) -> None:
     (folder / "people.jsonl").write_text("\n".join([*lines, json.dumps(planted)]) + "\n")
     text = go(folder).scores.results.as_text()
     assert "Left out by the loader: 1 ×" in text
+
+
+def test_a_donors_draft_is_made_once_whoever_comes_first(folder: Path) -> None:
+    rows = {row: ROWS[row] for row in ("pag", "random_user_persona")}
+    drafts = []
+    for users in (1, 64):
+        lm = ScriptedLM(random_script(5), users_in_flight=users, latency_s=0.0005)
+        go(folder, lm, context=rows, fresh=True)
+        drafts.append(sorted(request.key("x") for request in lm.requests if is_rewrite(request)))
+    assert len(drafts[0]) == len({*drafts[0]}) == 6
+    assert drafts[0] == drafts[1]
+
+
+def test_a_product_is_parsed_once_for_all_rows_and_queries(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from personalink.contexts import persona
+    from personalink.refinement import Refinement
+
+    parsed: list[str] = []
+
+    class Seen(Refinement):
+        @classmethod
+        def from_dict(cls, data: Any) -> Refinement:
+            parsed.append(data["user"])
+            return Refinement.from_dict(data)
+
+    monkeypatch.setattr(persona, "Refinement", Seen)
+    go(folder)
+    assert len(parsed) == len({*parsed}) == 6
+
+
+def test_nothing_is_left_of_the_spool_and_no_product_stays_in_memory(folder: Path) -> None:
+    held: list[Rows] = []
+
+    class Watched(Rows):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            held.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("personalink.experiment.Rows", Watched)
+        run = go(folder).result.run
+    assert not held[0]._preparing
+    assert sorted(p.name for p in run.log.iterdir()) == ["attempts.jsonl", "journal", "ledger.json", "status.json"]

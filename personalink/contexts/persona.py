@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from personalink.contexts.base import Context, Placed, Product, Products, Tools
@@ -15,9 +16,36 @@ from personalink.persona import FIELDS, PersonaState
 from personalink.persona_io import from_dict, to_dict
 from personalink.refinement import Refinement
 
+AT_HAND = 128
+"""Products whose parse is kept, so that all rows and queries of the users at work share it."""
+
+
+class _Same:
+    """A product as a key: the very object, which is frozen, and not what stands in it."""
+
+    def __init__(self, product: Mapping[str, Any]) -> None:
+        self.product = product
+
+    def __hash__(self) -> int:
+        return id(self.product)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.product is other.product
+
 
 def _persona(product: Mapping[str, Any] | None) -> PersonaState | None:
-    return from_dict(product["persona"]) if product and product["persona"] else None
+    """The persona of a draft, None when there is none."""
+    return _draft_of(_Same(product)) if product and product["persona"] else None
+
+
+@lru_cache(maxsize=AT_HAND)
+def _draft_of(same: _Same) -> PersonaState:
+    return from_dict(same.product["persona"])
+
+
+@lru_cache(maxsize=AT_HAND)
+def _refinement_of(same: _Same) -> Refinement:
+    return Refinement.from_dict(same.product)
 
 
 @dataclass(frozen=True)
@@ -95,7 +123,7 @@ class Refine(Context):
 
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:
         """The persona kept at the end."""
-        return Placed(Refinement.from_dict(products[self]).persona.render())
+        return Placed(_refinement_of(_Same(products[self])).persona.render())
 
 
 @dataclass(frozen=True)
@@ -124,5 +152,5 @@ class PersonaLink(Context):
 
     def place(self, user: User, query: Query, products: Products, tools: Tools) -> Placed:
         """The render at that depth."""
-        persona = Refinement.from_dict(products[Refine()]).at(self.depth)
+        persona = _refinement_of(_Same(products[Refine()])).at(self.depth)
         return Placed(persona.without(self.without) if self.without else persona.render())

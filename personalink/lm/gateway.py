@@ -7,19 +7,23 @@ request, and a question that the journal or the cache answers is not sent.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from personalink.errors import Interrupted
-from personalink.lm.base import LM, Completion, Counter, Request
+from personalink.errors import Interrupted, LMError
+from personalink.lm.base import LM, Completion, Counter, Request, Usage, asking_for
 from personalink.lm.budget import Budget
 from personalink.lm.cache import Cache, Who, who_answers
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill, Ledger
 
 _STOPPING = "stopping: no new requests are sent"
+MEMORY = 16_384
+"""Answers kept in memory where there is no journal: the last so many that were asked for, some 10 to 40 MB."""
+
 _CACHED = "cached"  # stands behind the bill of a journal record whose answer the cache gave; others have the bill alone
 
 
@@ -37,7 +41,7 @@ class Gateway:
 
     Args:
         lm: who answers.
-        journal: the run's journal; None keeps answers in memory only.
+        journal: the run's journal; None keeps the last `MEMORY` answers in memory only.
         ledger: counts; a new one by default.
         budget: what may be spent; None for no limit. Two gateways of one run share it.
         cache: answers of other runs, asked after the journal; its owner closes it. None asks for each.
@@ -72,16 +76,23 @@ class Gateway:
         self.draining = False
         self.on_answer: Callable[[], None] = lambda: None
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
-        self._memory: dict[str, Completion] = {}
+        self._memory: OrderedDict[str, Completion] = OrderedDict()
         self._who: Who | None = None
-        for raw, completion in journal.bills() if journal is not None and scan else ():
-            bill = Bill(*raw[: len(Bill._fields)])
-            if raw[-1:] == [_CACHED] and len(raw) > len(Bill._fields):
-                self.ledger.cached(bill)
-            else:
-                self.ledger.paid(bill, completion.usage)
-                if budget is not None:
-                    budget.paid(bill.user, completion.usage)
+        if journal is not None and scan:
+            self._enter(journal)
+
+    def _enter(self, journal: Journal) -> None:
+        """Enter what was paid before."""
+        own = len(Bill._fields)
+        for written, usages, retries in journal.bills():
+            bill = Bill(*written[:own])
+            if written[own:] == [_CACHED]:
+                self.ledger.cached(bill, len(usages))
+                continue
+            self.ledger.paid_before(bill, usages, retries)
+            if self.budget is not None:
+                for usage in usages:
+                    self.budget.paid(bill.user, Usage(*usage))
 
     @property
     def counter(self) -> Counter:
@@ -102,7 +113,7 @@ class Gateway:
             Interrupted: the run is draining and the journal does not hold the answer.
         """
         key = request.key(self.lm.identity)
-        known = self.journal.get(key) if self.journal is not None else self._memory.get(key)
+        known = self.journal.get(key) if self.journal is not None else self._remembered(key)
         if known is not None:
             self.ledger.replayed(bill)
             return known
@@ -130,29 +141,32 @@ class Gateway:
         return self._lanes[loop]
 
     async def _ask(self, key: str, request: Request, bill: Bill, queue: asyncio.Semaphore) -> Completion:
+        asking_for.set(bill.user)  # in this task alone
         async with queue:
             if self.draining:
                 raise Interrupted(_STOPPING)
             if self.budget is None:
-                completion = await self._send(request)
+                completion = await self._send(request, bill)
             else:
                 async with self.budget.reserve(bill.user, request) as settle:
-                    completion = await self._send(request)
+                    completion = await self._send(request, bill)
                     settle(completion.usage)
         self._keep(key, completion, list(bill))
         if self.cache is not None:
             self.cache.put(key, self._answerer, completion)
-        self.ledger.paid(bill, completion.usage)
+        self.ledger.paid(bill, completion.usage, completion.retries)
         self.tokens += (completion.usage.prompt or 0) + (completion.usage.completion or 0)
         self.on_answer()
         return completion
 
-    async def _send(self, request: Request) -> Completion:
+    async def _send(self, request: Request, bill: Bill) -> Completion:
         self.sent += 1
         self.in_flight += 1
         try:
             return await self.lm.complete(request)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, LMError):
+                self.ledger.failed(bill, error.retries)
             self.failed += 1
             raise
         finally:
@@ -168,8 +182,15 @@ class Gateway:
     def _keep(self, key: str, completion: Completion, bill: list[Any]) -> None:
         if self.journal is not None:
             self.journal.put(key, completion, bill)
-        else:
-            self._memory[key] = completion
+            return
+        self._memory[key] = completion
+        if len(self._memory) > MEMORY:
+            self._memory.popitem(last=False)
+
+    def _remembered(self, key: str) -> Completion | None:
+        if key in self._memory:
+            self._memory.move_to_end(key)
+        return self._memory.get(key)
 
     @property
     def _answerer(self) -> Who:

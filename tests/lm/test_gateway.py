@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import personalink.lm.gateway
 from personalink.errors import Interrupted, Unreachable
 from personalink.lm import ScriptedLM
 from personalink.lm.base import Completion, Decoding, Message, Request, Usage
+from personalink.lm.budget import Budget, Limits
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill
@@ -130,3 +132,34 @@ def test_one_gateway_serves_one_event_loop_after_another() -> None:
     assert asyncio.run(asked("c", "d", "e", "f")) == ["C", "D", "E", "F"]
     assert len(lm.requests) == 6
     asyncio.run(gateway.drain())
+
+
+async def test_without_a_journal_only_the_answers_asked_for_last_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(personalink.lm.gateway, "MEMORY", 3)
+    lm = ScriptedLM(counted)
+    gateway = Gateway(lm)
+    for text in "abcadaab":  # d takes b's place, since a was asked for after it
+        await gateway.complete(ask(text), Bill())
+    assert [request.messages[0].content for request in lm.requests] == ["a", "b", "c", "d", "b"]
+
+
+async def test_going_on_enters_tokens_retries_and_the_budget_as_they_were(tmp_path: Path) -> None:
+    def answer(request: Request) -> Completion:
+        n = int(request.messages[0].content)
+        return Completion("x", usage=Usage(n, None if n % 5 else 1, 1), retries=n % 3)
+
+    ledgers, spent = [], []
+    for _ in range(2):
+        budget = Budget(Limits(calls=1000))
+        with Journal(tmp_path / "journal") as journal:
+            gateway = Gateway(ScriptedLM(answer), journal, budget=budget)
+            for i in range(40 if not ledgers else 0):
+                await gateway.complete(ask(f"{i}"), Bill(f"u{i % 4}", "evaluate", i % 2))
+        ledgers.append(gateway.ledger.as_dict())
+        spent.append((budget.total, budget.users))
+    assert ledgers[0] == ledgers[1]
+    assert spent[0] == spent[1]
+    assert ledgers[1]["total"]["retries"] == sum(i % 3 for i in range(40))
+    assert [line["cached_tokens"] for line in ledgers[1]["lines"]] == [None] * 4  # told for some, so not known

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import textwrap
+import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,7 @@ def test_what_was_put_is_there_after_reopening(tmp_path: Path) -> None:
         assert len(journal) == 3
         assert journal.get(keys[1]) == Completion("answer 1 é\n", usage=Usage(1, None, 1))
         assert journal.get(digest("another")) is None
-        assert [bill for bill, _ in journal.bills()] == [["u", "answer", i, "row"] for i in range(3)]
+        assert list(journal.bills()) == [(["u", "answer", i, "row"], [[i, None, 1]], 0) for i in range(3)]
 
 
 def test_a_tail_torn_at_any_byte_loses_only_that_record(tmp_path: Path) -> None:
@@ -52,8 +55,6 @@ def test_a_tail_torn_at_any_byte_loses_only_that_record(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_a_damaged_byte_makes_a_miss_and_never_another_answer(data: st.DataObject) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
         keys = filled(path)
@@ -112,3 +113,103 @@ def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal") as journal:
         journal.put(digest(1), Completion("half \ud83d emoji"), [])
         assert journal.get(digest(1)) == Completion("half ? emoji")
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
+    ['"text":', '],"completion":{', '"usage":[1,2,3]},"key":"', "],", '\\"', "\n", "\x85", "[", "é"]
+)
+COUNTS = st.none() | st.integers(0, 10**6)
+COMPLETIONS = st.builds(
+    Completion,
+    TEXTS,
+    st.sampled_from(["ok", "empty", "truncated", "refused"]),
+    st.builds(Usage, COUNTS, COUNTS, COUNTS),
+    st.sampled_from(["", "grammar"]),
+    TEXTS,
+    st.integers(0, 3),
+)
+BILLS = st.tuples(TEXTS, TEXTS, st.integers(0, 3), TEXTS).map(list)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(COMPLETIONS, BILLS), max_size=8))
+def test_bills_are_what_was_put_whatever_stands_in_texts_and_names(put: list[tuple[Completion, list[object]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        with Journal(path) as journal:
+            for i, (completion, bill) in enumerate(put):
+                journal.put(digest(i), completion, bill)
+        with Journal(path) as journal:
+            told = [(bill, usages, retries) for bill, usages, retries in journal.bills()]
+            assert [journal.get(digest(i)) for i in range(len(put))] == [completion for completion, _ in put]
+            assert (journal.torn, journal.damaged, len(journal)) == (0, 0, len(put))
+    apart = [(bill, usage) for bill, usages, _ in told for usage in usages]
+    wanted = [(bill, [c.usage.prompt, c.usage.cached, c.usage.completion]) for c, bill in put]
+    assert sorted(map(repr, apart)) == sorted(map(repr, wanted))
+    assert sum(retries for _, _, retries in told) == sum(c.retries for c, _ in put)
+
+
+def test_an_answer_of_any_length_is_read_whole(tmp_path: Path) -> None:
+    texts = ["x" * n for n in (0, 600, 900, 1000, 1024, 5000, 200_000)]
+    with Journal(tmp_path / "journal") as journal:
+        for i, text in enumerate(texts):
+            journal.put(digest(i), Completion(text), [])
+        assert [journal.get(digest(i)) for i in range(len(texts))] == [Completion(text) for text in texts]
+
+
+def test_keys_with_the_same_start_are_told_apart(tmp_path: Path) -> None:
+    keys = ["ab" * 8 + digest(i)[16:] for i in range(5)]
+    for _ in range(2):
+        with Journal(tmp_path / "journal") as journal:
+            for i, key in enumerate(keys):
+                if key not in journal:
+                    journal.put(key, Completion(f"{i}"), [])
+            assert [journal.get(key) for key in keys] == [Completion(f"{i}") for i in range(5)]
+            assert "ab" * 32 not in journal
+
+
+def test_forgotten_answers_are_asked_for_again_and_stay_paid(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path) as journal:
+        journal.put(digest(1), Completion("", "empty"), ["u"])
+        journal.put(digest(2), Completion("kept"), ["u"])
+    with Journal(path) as journal:
+        assert journal.forget(("empty", "refused")) == 1
+        assert digest(1) not in journal
+        assert digest(2) in journal
+        journal.put(digest(1), Completion("now"), ["u"])
+    with Journal(path) as journal:
+        assert sum(len(usages) for _, usages, _ in journal.bills()) == 3
+        assert journal.forget(("empty", "refused")) == 0  # the newest answer counts
+        assert journal.get(digest(1)) == Completion("now")
+        assert len(journal) == 2
+
+
+def test_threads_may_put_at_once(tmp_path: Path) -> None:
+    def put(n: int) -> None:
+        for i in range(200):
+            journal.put(digest([n, i]), Completion(f"{n} {i} " * n), [f"u{n}"])
+
+    with Journal(tmp_path / "journal") as journal:
+        threads = [threading.Thread(target=put, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Journal(tmp_path / "journal") as journal:
+        assert (len(journal), journal.damaged, journal.torn) == (800, 0, 0)
+        assert all(journal.get(digest([n, i])) == Completion(f"{n} {i} " * n) for n in range(4) for i in range(200))
+
+
+def test_it_takes_few_bytes_of_memory_a_record(tmp_path: Path) -> None:
+    n = 20_000
+    with Journal(tmp_path / "journal") as journal:
+        for i in range(n):
+            journal.put(digest(i), Completion("some answer " * 20), [f"u{i // 8}", "evaluate", 0, ""])
+    tracemalloc.start()
+    try:
+        with Journal(tmp_path / "journal") as journal:
+            assert sum(len(usages) for _, usages, _ in journal.bills()) == n
+            assert tracemalloc.get_traced_memory()[0] < 30 * n
+    finally:
+        tracemalloc.stop()
