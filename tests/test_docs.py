@@ -65,8 +65,10 @@ def test_every_group_and_command_that_is_named_exists() -> None:
     for group, names in re.findall(r"\b(experiment|task|lm|data|optimizer)=([a-z_0-9,]+)", text):
         for name in names.split(","):
             assert (ROOT / "conf" / group / f"{name}.yaml").exists(), f"{group}={name}"
-    for command in set(re.findall(r"^personalink ([a-z]+)", text, re.MULTILINE)):
-        assert command in {"run", "plan", "merge", "cache", "table", "personas", "predict", "doctor"}
+    for command in set(re.findall(r"^personalink ([a-z-]+)", text, re.MULTILINE)):
+        assert command in {
+            *("run", "plan", "merge", "cache", "table", "personas", "predict", "doctor", "export-batch", "import-batch")
+        }
     for script in set(re.findall(r"scripts/[a-z_]+\.(?:sh|py)", text)):
         assert (ROOT / script).exists(), script
 

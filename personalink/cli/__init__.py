@@ -1,4 +1,4 @@
-"""The command line: `personalink run | plan | merge | table | personas | predict | cache | doctor`.
+"""The command line: `personalink run | plan | export-batch | import-batch | merge | table | personas | predict | …`.
 
 Data goes to stdout, progress and messages to stderr. What a user gets wrong is one line and the exit code of its
 error (see `errors`). Hydra is loaded by `run` alone.

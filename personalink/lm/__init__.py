@@ -19,6 +19,8 @@ from personalink.text import nearest
 if TYPE_CHECKING:
     from personalink.lm.embedded import EmbeddedLM
     from personalink.lm.endpoint import EndpointLM
+    from personalink.lm.transformers_engine import TransformersLM
+    from personalink.lm.vllm_engine import VLLMEngine
 
 __all__ = [
     "LM",
@@ -35,12 +37,20 @@ __all__ = [
     "Request",
     "ScriptedLM",
     "TokenizerCounter",
+    "TransformersLM",
     "Usage",
+    "VLLMEngine",
     "connect",
     "hashed_answers",
 ]
 
-_LAZY = {"EmbeddedLM": "personalink.lm.embedded", "EndpointLM": "personalink.lm.endpoint"}
+_LAZY = {
+    "EmbeddedLM": "personalink.lm.embedded",
+    "EndpointLM": "personalink.lm.endpoint",
+    "TransformersLM": "personalink.lm.transformers_engine",
+    "VLLMEngine": "personalink.lm.vllm_engine",
+}
+_PLACES = '"embedded", a URL (http://…), a .gguf file, "vllm:MODEL", "transformers:MODEL", "scripted"'
 
 
 def __getattr__(name: str) -> Any:
@@ -55,15 +65,18 @@ def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
     - "embedded": the small model that runs inside this process; `model` may be the path of another GGUF file;
     - a path ending in .gguf: that model inside this process;
     - http://… or https://…: the OpenAI-compatible server there; `model` is its name;
+    - "vllm:MODEL": vLLM inside this program, on a Hugging Face folder or the name of a model on the hub;
+    - "transformers:MODEL": the same inside this process with transformers, where vLLM does not run;
     - "scripted": a stand-in for tests; `answer` or `labels` among the options.
 
-    `options` are the arguments of the class: `EmbeddedLM`, `EndpointLM`, `ScriptedLM`.
+    `options` are the arguments of the class: `EmbeddedLM`, `EndpointLM`, `VLLMEngine`, `TransformersLM`,
+    `ScriptedLM`.
 
     Raises:
         ConfigError: `where` is none of these, or an option is unknown.
     """
     if not isinstance(where, str):
-        raise ConfigError(f'lm: {where!r} is none of "embedded", a URL (http://…), a .gguf file, "scripted"')
+        raise ConfigError(f"lm: {where!r} is none of {_PLACES}")
     if where == "embedded" or where.lower().endswith(".gguf"):
         from personalink.lm.embedded import EmbeddedLM
 
@@ -73,13 +86,21 @@ def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
         from personalink.lm.endpoint import EndpointLM
 
         return EndpointLM(**_known(EndpointLM, {"base_url": where, "model": model, **options}))
+    if where.startswith("vllm:"):
+        from personalink.lm.vllm_engine import VLLMEngine
+
+        return VLLMEngine(**_known(VLLMEngine, {"path": where.removeprefix("vllm:"), **options}))
+    if where.startswith("transformers:"):
+        from personalink.lm.transformers_engine import TransformersLM
+
+        return TransformersLM(**_known(TransformersLM, {"path": where.removeprefix("transformers:"), **options}))
     if where == "scripted":
         labels = options.pop("labels", ())
         options.setdefault("answer", hashed_answers(labels))
         return ScriptedLM(**_known(ScriptedLM, options | ({"model": model} if model else {})))
     near = nearest(where, ("embedded", "scripted"))
     hint = f"; did you mean {near!r}?" if near else ""
-    raise ConfigError(f'lm: {where!r} is none of "embedded", a URL (http://…), a .gguf file, "scripted"{hint}')
+    raise ConfigError(f"lm: {where!r} is none of {_PLACES}{hint}")
 
 
 def _known(kind: Callable[..., LM], options: dict[str, Any]) -> dict[str, Any]:

