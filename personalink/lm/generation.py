@@ -59,8 +59,8 @@ class Generation:
     """Answers batches with one loaded model.
 
     Args:
-        model, tokenizer: as transformers loads them; the model stands on its device, in eval mode, and the tokenizer has
-            a chat template.
+        model, tokenizer: as transformers loads them; the model stands on its device, in eval mode, and the tokenizer
+            has a chat template.
         name: what answers are signed with.
         window: tokens that a prompt and its answer may have together; None for no bound.
         cache_bytes: memory for prefixes that may come back.
