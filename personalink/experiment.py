@@ -322,7 +322,7 @@ class Experiment:
         """Write all that is finished, and the log beside it."""
         seal(self.run_dir, self.users, self.dataset, rows, self.task)
         ledger = self._gateways[0].ledger
-        write_atomic(self.run_dir.log / "ledger.json", pretty_json(ledger.as_dict()))
+        write_atomic(self.run_dir.log / "ledger.json", ledger.as_json())
         reasons = {user: str(error) for user, error in so_far.incomplete.items()}
         left = {user.id for user in self.users} - so_far.done - set(reasons)
         state = so_far.state if not left else "incomplete"

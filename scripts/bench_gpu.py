@@ -319,7 +319,7 @@ def main() -> int:
     args.users = args.users or (1 if args.cpu else 40)
     args.concurrency = args.concurrency or (4 if args.cpu else 256)
     began = time.monotonic()
-    requests = workload(args.users, 8 if args.cpu else None)
+    requests = workload(args.users, 8 if args.cpu else None)[: 12 if args.cpu else None]
     print(f"{len(requests)} requests, at most {args.limit:.0f} s", file=sys.stderr)
     if args.dry_run:
         print(f"start:   VLLM_SERVER_DEV_MODE=1 VLLM_BATCH_INVARIANT=0|1 {' '.join(served_by(args))}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fresh machine → environment → lint, types and all tests (the embedded real model among them), then the real engines
-# (scripts/engines.sh), which need an environment of 4 GB: not with arguments, nor with PERSONALINK_ENGINES=no.
+# Fresh machine → environment → lint, types and all tests (the embedded real model among them); with PERSONALINK_ENGINES=yes
+# then the real engines, too (scripts/engines.sh), which need an environment of 4 GB.
 #
 # usage: bash scripts/test.sh [arguments of pytest]
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh" embedded,test
@@ -8,6 +8,6 @@ ruff check .
 ruff format --check .
 mypy
 python -m pytest --cov --cov-report=term:skip-covered "$@"
-if [ $# -eq 0 ] && [ "${PERSONALINK_ENGINES:-}" != no ]; then
+if [ $# -eq 0 ] && [ "${PERSONALINK_ENGINES:-}" = yes ]; then
     bash scripts/engines.sh
 fi

@@ -132,13 +132,14 @@ def test_twenty_starts_in_the_same_second_are_twenty_whole_runs(folder: Path) ->
 
 
 def test_of_several_starts_of_one_run_one_works_and_the_others_are_refused(folder: Path) -> None:
-    with FakeVLLM(labels=LABELS, latency_s=0.02) as server:
+    with FakeVLLM(labels=LABELS, latency_s=0.05) as server:
         model = {"kind": "endpoint", "base_url": f"{server.url}/v1", "dialect": "openai", "concurrency": 4}
         values = settings(folder, lm=model, context={"rag_1": ROWS["rag_1"], "personalink_r1": ROWS["personalink_r1"]})
         started = [Forked(folder, values, number=n) for n in range(4)]
         codes = sorted(process.ended() for process in started)
-        assert codes == [0, 2, 2, 2], [process.said for process in started]
-        assert sum("another process is working in" in process.said for process in started) == 3
+        refused = sum("another process is working in" in process.said for process in started)
+        # one that starts only when the first has finished finds a finished run, asks nothing and ends with 0, too
+        assert 0 < codes.count(2) == refused == 4 - codes.count(0) < 4, [process.said for process in started]
         (ledger,) = folder.glob("runs/*/*/log/ledger.json")
         assert json.loads(ledger.read_text())["total"]["calls"] == server.requests
 

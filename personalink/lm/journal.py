@@ -27,11 +27,14 @@ from personalink.errors import StorageError, UsageError
 from personalink.lm.base import Completion, completion_from_dict, completion_to_dict
 from personalink.lm.index import Index
 
+_BLOCK = 1 << 20
+"""Bytes read at once where the whole file is read."""
+
 _PEEK = 1024
 """Bytes read of a record at first; few are longer."""
 
 _WINDOW = 4096
-"""Bills whose records are brought together."""
+"""Bills whose records are brought together, and most records of one of them."""
 
 _KEYED = b'},"key":"' + b"0" * 64 + b'"}'
 """What every record ends with, whatever its key."""
@@ -69,7 +72,7 @@ class Journal:
     def _records(self) -> Iterator[bytes]:
         """The JSON of every whole record, in the order of the file. The first reading to the end indexes them, too."""
         prefixes, offsets, end, torn, damaged = bytearray(), array("Q"), 0, 0, 0
-        with self.path.open("rb") as file:
+        with self.path.open("rb", buffering=_BLOCK) as file:
             for line in file:
                 body = _body(line)
                 if body is not None:
@@ -200,10 +203,11 @@ class Journal:
         for body in self._records():
             head = body[: body.find(b'"text":')]
             usage = body[body.rfind(b'"usage":[') + 8 : -len(_KEYED)]
-            if head in window:
-                window[head].append(usage)
+            usages = window.get(head)
+            if usages is not None and len(usages) < _WINDOW:
+                usages.append(usage)
                 continue
-            if len(window) >= _WINDOW:
+            if usages is not None or len(window) >= _WINDOW:
                 yield from _settled(window)
                 window.clear()
             window[head] = [usage]

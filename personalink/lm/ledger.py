@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from personalink.canonical import canonical_json
 from personalink.lm.base import Usage
 
 OPEN = 8192
@@ -169,9 +170,18 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Any]:
         """Total, by phase, and every line: plain JSON, sorted."""
-        lines = self._summed(lambda bill: bill)
-        return {
-            "total": self.total().as_dict(),
-            "by_phase": {phase: c.as_dict() for phase, c in sorted(self.by("phase").items())},
-            "lines": [{**bill._asdict(), **counts.as_dict()} for bill, counts in sorted(lines.items())],
-        }
+        return {**self._heads(), "lines": list(self._lines())}
+
+    def as_json(self) -> str:
+        """`as_dict` as JSON for people, a line of the ledger on a line, made without holding all lines as objects."""
+        lines = ",\n".join(f"    {canonical_json(line)}" for line in self._lines())
+        heads = "".join(f'  "{name}": {canonical_json(value)},\n' for name, value in self._heads().items())
+        return f'{{\n{heads}  "lines": [\n{lines}\n  ]\n}}\n'
+
+    def _heads(self) -> dict[str, Any]:
+        phases = sorted(self.by("phase").items())
+        return {"total": self.total().as_dict(), "by_phase": {phase: c.as_dict() for phase, c in phases}}
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for bill, counts in sorted(self._summed(lambda bill: bill).items()):
+            yield {**bill._asdict(), **counts.as_dict()}

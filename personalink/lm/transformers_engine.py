@@ -130,7 +130,7 @@ class TransformersLM(Closes):
             answering = generation.Generation(model, tokenizer, self.model, self.window, self._cache_bytes)
             revision = folder_digest(place)[:16] if place else str(model.config._commit_hash)
             dtype = str(model.dtype).removeprefix("torch.")
-            version = f"transformers {transformers.__version__}, torch {torch.__version__}"
+            version = f"{transformers.__version__}, torch {torch.__version__}"
             who = (revision if place else f"{self.path}@{revision}", dtype, device.type, version)
             self.identity = "|".join(("transformers", *who))
             self.counter = TokenizerCounter(name)

@@ -241,7 +241,7 @@ def a_small_model(folder: Path, kind: str, **more: Any) -> Path:
     sizes = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 49152}
     config = getattr(transformers, f"{kind}Config")(**sizes, eos_token_id=2, pad_token_id=0, bos_token_id=1, **more)
     torch.manual_seed(0)
-    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 

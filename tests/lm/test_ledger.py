@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tracemalloc
 
 import pytest
@@ -36,6 +37,7 @@ def test_what_is_packed_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = filled()
     assert len(packed.lines) <= 5 < len(whole.lines)
     assert packed.as_dict() == whole.as_dict()
+    assert json.loads(packed.as_json()) == whole.as_dict()
     assert packed.by("depth") == whole.by("depth")
     some = [Bill("u1", "evaluate", 0), Bill("u2", "rewrite", 1)]
     assert packed.total(some) == whole.total(some)
@@ -53,6 +55,7 @@ def test_unknown_stays_unknown_and_the_rest_adds_up() -> None:
 
 def test_an_empty_ledger_is_zero() -> None:
     assert Ledger().total() == Counts()
+    assert json.loads(Ledger().as_json()) == Ledger().as_dict()
     assert Ledger().as_dict() == {"total": Counts().as_dict(), "by_phase": {}, "lines": []}
 
 
