@@ -162,6 +162,9 @@ class Journal:
             self._end += len(line)
 
     def _append(self, line: bytes) -> None:
+        if not os.fstat(self._file).st_nlink:
+            msg = f"the journal {self.path} was deleted while it was written; the same command begins anew"
+            raise StorageError(msg)
         try:
             written = os.pwrite(self._file, line, self._end)
         except OSError as error:
