@@ -21,6 +21,7 @@ from personalink.contexts.base import (
     check_needs,
     checked_placed,
     checked_product,
+    closure,
 )
 from personalink.contexts.frozen import frozen
 from personalink.data import User
@@ -65,7 +66,8 @@ class Rows:
 
     def all_contexts(self) -> list[Context]:
         """Every context of the rows and what they need, each once, in a fixed order."""
-        return sorted({c for row in self.contexts.values() for c in _closure(row)}, key=lambda c: c.key)
+        rows = [one for row in self.contexts.values() for one in (row, *row.donor_needs())]
+        return sorted({context for row in rows for context in closure(row)}, key=lambda context: context.key)
 
     async def _products_for(self, user: User, context: Context, at_hand: AtHand) -> Products:
         own = {c.key: await self._product(user, c, at_hand) for c in (*context.needs(), context)}
@@ -124,9 +126,3 @@ def _named_failure(context: Context, step: str, user: User) -> Iterator[None]:
     except Exception as error:  # the boundary to other people's code, and named as such
         msg = f"context {type(context).__name__}: {step}() raised {type(error).__name__} for user {user.id}: {error}"
         raise ConfigError(msg) from error
-
-
-def _closure(context: Context) -> list[Context]:
-    """A context and all that it needs."""
-    needed = (*context.needs(), *context.donor_needs())
-    return [context, *(c for n in needed for c in _closure(n))]

@@ -5,12 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -165,61 +160,6 @@ def test_the_company_of_other_users_changes_no_persona(tmp_path: Path) -> None:
         personas.append({k: v for k, v in sealed(folder).items() if k.startswith("personas/")})
     assert personas[0].items() <= personas[1].items()
     assert len(personas[0]) == 8
-
-
-def driver(folder: Path) -> list[str]:
-    """A program that runs the configuration with a slow scripted model, to be killed."""
-    code = (
-        "import sys; from pathlib import Path; from tests.test_experiment import settings\n"
-        "from tests.people import random_script; from personalink.lm import ScriptedLM; from personalink.running import run\n"
-        f"lm = ScriptedLM(random_script(5), latency_s=0.004, concurrency=4, users_in_flight=3)\n"
-        f"f = run(settings(Path({str(folder)!r})), lm=lm); print('SENT', f.result.sent)"
-    )
-    return [sys.executable, "-c", code]
-
-
-def test_twenty_kills_at_random_moments_leave_the_same_bytes(tmp_path: Path) -> None:
-    root = Path(__file__).parent.parent
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for place in (whole, killed):
-        place.mkdir()
-        write_records(place / "people.jsonl")
-    (whole / "people.jsonl").unlink()
-    (whole / "people.jsonl").symlink_to(killed / "people.jsonl")
-    env = {**os.environ, "PYTHONPATH": str(root)}
-    plain = subprocess.run(driver(whole), env=env, cwd=root, capture_output=True, text=True, check=True, timeout=120)
-    uninterrupted = int(plain.stdout.split()[-1])
-    draw, kills, paid = random.Random(20), 0, 0
-    for _ in range(200):
-        if kills == 20:
-            break
-        process = subprocess.Popen(driver(killed), env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        journal = next(iter(killed.glob("runs/made_up/*/log/journal")), None)
-        size = journal.stat().st_size if journal else 0
-        deadline = time.monotonic() + 30
-        while process.poll() is None and time.monotonic() < deadline:  # wait until it has got somewhere
-            journal = next(iter(killed.glob("runs/made_up/*/log/journal")), None)
-            if journal and journal.stat().st_size > size:
-                break
-            time.sleep(0.002)
-        time.sleep(draw.uniform(0, 0.03))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-        if process.returncode == 0:
-            break
-    assert kills >= 15, "the run was finished before it could be killed often enough"
-    last = subprocess.run(driver(killed), env=env, cwd=root, capture_output=True, text=True, check=True, timeout=120)
-    assert "SENT" in last.stdout
-    ours, theirs = sealed(killed), sealed(whole)
-    for files in (ours, theirs):
-        for name in ("config.json", "seal.json"):  # they hold the file's path
-            del files[name]
-    assert ours == theirs
-    with Journal(next(iter(killed.glob("runs/made_up/*/log/journal")))) as journal:
-        paid = len(journal)
-    assert paid == uninterrupted  # each answer is in the journal once; what was in flight at a kill was asked again
 
 
 def test_the_journal_is_whole_whatever_was_torn(folder: Path) -> None:
