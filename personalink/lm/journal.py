@@ -27,13 +27,13 @@ from personalink.errors import StorageError, UsageError
 from personalink.lm.base import Completion, completion_from_dict, completion_to_dict
 from personalink.lm.index import Index
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 """Bytes read at once where the whole file is read."""
 
 _PEEK = 1024
 """Bytes read of a record at first; few are longer."""
 
-_WINDOW = 4096
+_WINDOW = 1024
 """Bills whose records are brought together, and most records of one of them."""
 
 _KEYED = b'},"key":"' + b"0" * 64 + b'"}'
@@ -240,7 +240,10 @@ def _body(line: bytes) -> bytes | None:
 
 def _settled(window: dict[bytes, list[bytes]]) -> Iterator[tuple[list[Any], list[list[int | None]], int]]:
     """What `bills` yields, of records up to their text and their usages, as both stand in the file."""
-    heads = json.loads(b"[%s]" % b",".join(head + b'"text":""}}' for head in window))
-    tokens = json.loads(b"[[%s]]" % b"],[".join(b",".join(usages) for usages in window.values())) if window else []
-    for head, usages in zip(heads, tokens, strict=True):
-        yield head["bill"], usages, head["completion"].get("retries", 0) * len(usages)
+    if not window:
+        return
+    bills = json.loads(b"[%s]" % b",".join(head[len(b'{"bill":') : head.find(b',"completion":{')] for head in window))
+    tokens = json.loads(b"[[%s]]" % b"],[".join(b",".join(usages) for usages in window.values()))
+    for head, bill, usages in zip(window, bills, tokens, strict=True):
+        found = head.rfind(b'"retries":')
+        yield bill, usages, int(head[found + len(b'"retries":') : -1]) * len(usages) if found >= 0 else 0
