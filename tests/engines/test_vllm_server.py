@@ -178,6 +178,7 @@ def test_a_whole_run_and_its_ledger_is_the_servers_own_count(server: Served, tmp
     words = (
         "experiment=quickstart", "lm=vllm", f"lm.base_url={server.url}", "data.n_users=2", "optimizer.depth=1",
         "context=[nopers,rag_1,personalink_r1]", "optimizer.holdout=4", "optimizer.audit=0",
+        "optimizer.rewrite_tokens=128",
     )  # fmt: skip
     before = server.counters()
     done = personalink("run", *words, where=tmp_path)
