@@ -135,6 +135,7 @@ class Experiment:
             return RunResult(self.run_dir, "complete", {}, 0)
         log = self.run_dir.log
         with Journal(log / "journal") as journal, open_cache(self.config.cache) as cache, Spool(log) as spool:
+            self._write(self.run_dir.sweep)  # not before the journal is ours: another process may be writing
             if before == "failed":  # empty and refused answers may have been the server's trouble of that day
                 journal.forget(("empty", "refused"))
             try:

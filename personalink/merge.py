@@ -46,6 +46,7 @@ def merge(shards: Sequence[RunDir]) -> RunDir:
         raise UsageError(msg)
     records = {name: _by_user(shards, name, order) for name in _LINES}
     target.open(whole, fresh=False)
+    target.sweep()
     target.seal("manifest.json", next(iter(manifests)).decode())
     for name, users in records.items():
         target.seal_lines(name, (record for user in order for record in users[user]))

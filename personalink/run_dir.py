@@ -68,7 +68,6 @@ class RunDir:
             if fresh and self.path.exists():
                 self._put_aside()
             self.log.mkdir(parents=True, exist_ok=True)
-            self._sweep()
             standing = self.read_json("sealed/config.json")
             wanted = json.loads(canonical_json(config))
             if standing is not None and standing != wanted:
@@ -84,8 +83,8 @@ class RunDir:
             msg = f"cannot write the run's folder {self.path}: {error.strerror}; give another runs_dir"
             raise StorageError(msg) from None
 
-    def _sweep(self) -> None:
-        """Take away what a process that was killed while it wrote left behind."""
+    def sweep(self) -> None:
+        """Take away what a process that was killed while it wrote left behind; for who alone works here."""
         for path in self.sealed.rglob(".*"):
             if path.is_file():
                 path.unlink(missing_ok=True)

@@ -473,6 +473,7 @@ def test_fresh_leaves_a_run_alone_that_somebody_works_in(folder: Path) -> None:
 def test_what_a_killed_writer_left_is_swept(folder: Path) -> None:
     run = go(folder).result.run
     (run.sealed / ".predictions.jsonl.abc").write_text("half")
+    (run.log / "status.json").unlink()
     go(folder)
     assert not list(run.sealed.glob(".*"))
 
