@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from personalink.cli import main
-from personalink.cli.run import EMBEDDED_NOTE, _run_config, _user_option
+from personalink.cli.compose import EMBEDDED_NOTE, run_config
+from personalink.cli.run import _user_option
 from personalink.cli.words import readable, to_go_on
 from tests.test_cli import QUICK, ROOT, call, errors
 
@@ -129,7 +130,7 @@ def test_the_note_on_the_small_model_stands_under_its_tables_alone() -> None:
     plain = {"name": "t", "task": {"name": "t", "instruction": "x", "labels": ["a", "b"]}, "notes": ["short"]}
     plain["context"] = {"nopers": {"_target_": "personalink.contexts.NoPersonalization"}}
     notes = {
-        kind: _run_config({**plain, "lm": lm}).notes
+        kind: run_config({**plain, "lm": lm}).notes
         for kind, lm in (
             ("small", {"kind": "embedded", "path": None}),
             ("file", {"kind": "embedded", "path": "~/a.gguf"}),

@@ -7,18 +7,17 @@ known, and what was answered stands in the run's own journal. Knows words and fi
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from personalink.cli.run import _run_config, _say_what_next, conf_dir
+from personalink.cli.compose import compose, plain_values, run_config
+from personalink.cli.run import show
 from personalink.cli.streams import out, told, told_error
-from personalink.cli.words import explained, readable, to_go_on, unreadable_file
+from personalink.cli.words import to_go_on
 from personalink.config import LMConfig, RunConfig
 from personalink.errors import ConfigError, DataError, IncompleteRun, NotAnswered, StorageError, UsageError
 from personalink.lm.batch import BatchLM, Results
@@ -129,30 +128,11 @@ def _composed(words: Sequence[str]) -> RunConfig:
     Raises:
         ConfigError: it could not be composed.
     """
-    import hydra
-    import yaml  # type: ignore[import-untyped]
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    folder, values = conf_dir(), []
-
-    def keep(config: Any) -> None:
-        values.append(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-
-    before, sys.argv = sys.argv, ["personalink", *readable(words, folder)]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would otherwise print and exit by itself
-    try:
-        hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(keep)()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explained(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable_file(error, words)) from None
-    finally:
-        sys.argv = before
+    values: list[Any] = []
+    compose(words, lambda config: values.append(plain_values(config)))
     if not values:
         raise UsageError("export-batch and import-batch take no --cfg and the like; use them with run")
-    return _run_config(values[0])
+    return run_config(values[0])
 
 
 def _batch_lm(config: RunConfig, results: Results) -> BatchLM:
@@ -242,10 +222,7 @@ def _ended(config: RunConfig, finished: Finished, lm: BatchLM, *, to_ask: int) -
     if lm.pending and not others:
         return to_ask
     if trouble is None:
-        out(finished.scores.results.as_text())
-        if finished.scores.selection is not None:
-            out("\n" + finished.scores.selection.as_text())
-        _say_what_next(config, finished)
+        show(config, finished)
         return 0
     if others and lm.pending:
         told(f"personalink: {others[0]}")

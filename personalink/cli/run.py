@@ -8,13 +8,14 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from personalink.cli.compose import compose, plain_values, run_config
 from personalink.cli.streams import out, told, told_error
-from personalink.cli.words import explained, readable, to_go_on, unreadable_file
+from personalink.cli.words import explained, to_go_on
 from personalink.config import RunConfig
 from personalink.errors import ConfigError, Interrupted, PersonalinkError, StorageError
 from personalink.experiment import Experiment
@@ -22,25 +23,6 @@ from personalink.progress import Progress
 from personalink.run_dir import RunDir, file_name
 from personalink.running import Finished, arun, command_line
 from personalink.text import one_line
-
-EMBEDDED_NOTE = (
-    "A 135M model: it shows that the pipeline works, not the paper's results. The floors above use no model."
-)
-"""Stands under every table of the small model that runs in the process."""
-
-
-def conf_dir() -> Path:
-    """Where the configuration groups lie: inside an installed wheel, or beside the package in a checkout.
-
-    Raises:
-        ConfigError: neither is there; the installation is broken.
-    """
-    package = Path(__file__).resolve().parent.parent
-    for path in (package / "conf", package.parent / "conf"):
-        if (path / "config.yaml").exists():
-            return path
-    msg = f"no configuration groups at {package / 'conf'}: reinstall personalink"
-    raise ConfigError(msg)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -67,7 +49,7 @@ def job(file: str) -> int:
 
 
 def _work(command: str, values: Any, arguments: Sequence[str], starter: int | None = None) -> int:
-    config = _run_config(values)
+    config = run_config(values)
     if command == "doctor":
         from personalink.cli.doctor import look
 
@@ -90,36 +72,22 @@ def _compose(command: str, arguments: Sequence[str]) -> int:
         ConfigError: Hydra could not compose the configuration.
         StorageError: the sweep's folder cannot be written.
     """
-    import hydra
-    import yaml  # type: ignore[import-untyped]
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
     from personalink.cli import sweep
 
     codes: list[int] = []
-    folder = conf_dir()
 
     def one(config: Any) -> None:
         _one(command, list(arguments), config, codes)
 
-    before, sys.argv = sys.argv, ["personalink", *sweep.told_of(readable(arguments, folder))]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would otherwise print and exit by itself; we say it in one line
     with sweep.watched() as sweeps:
         try:
-            hydra.main(version_base="1.3", config_path=str(folder), config_name="config")(one)()
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explained(error)) from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(unreadable_file(error, arguments)) from None
+            compose(arguments, one, hooks=[sweep.HOOK])
         except OSError as error:
             raise _unreadable(error, sweeps, codes) from None
         except RuntimeError as error:  # of a launcher that lost a worker; what its jobs came to is in their files
             if not sweeps:
                 raise
             codes.append(told_error(PersonalinkError(f"the launcher ended early: {one_line(str(error)):.200}")))
-        finally:
-            sys.argv = before
         codes += [sweep.outcome(path) for path in sweeps]
     return max(codes, default=0)
 
@@ -128,13 +96,12 @@ def _one(command: str, arguments: list[str], config: Any, codes: list[int]) -> N
     """What Hydra calls for each job: the work itself, or in a sweep a process for it."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     hydra, error = HydraConfig.get(), None
     values: Any = {}
     try:
-        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        values = plain_values(config)
     except OmegaConfBaseException as raised:
         error = ConfigError(explained(raised))
     if hydra.mode == RunMode.MULTIRUN:
@@ -157,7 +124,7 @@ def _in_sweep(command: str, arguments: list[str], hydra: Any, values: Any, error
         order = replace(order, code=told_error(error), why=str(error))
     elif command == "run":
         with contextlib.suppress(PersonalinkError):  # the job will say it
-            order = replace(order, run=str(_run_config(values).folder.absolute()))
+            order = replace(order, run=str(run_config(values).folder.absolute()))
     sweep.one_job(sweep.folder_of(hydra), order)
 
 
@@ -172,18 +139,6 @@ def _unreadable(error: OSError, sweeps: Sequence[Path], codes: Sequence[int]) ->
     return ConfigError(f"a configuration file cannot be read: {one_line(str(error))}")
 
 
-def _run_config(values: Any) -> RunConfig:
-    if not isinstance(values, Mapping):
-        msg = "the composed configuration is no group of settings"
-        raise ConfigError(msg)
-    plain = {key: value for key, value in values.items() if key != "hydra"}
-    lm, notes = plain.get("lm"), plain.get("notes")
-    small = isinstance(lm, Mapping) and lm.get("kind") == "embedded" and lm.get("path") is None
-    if small and isinstance(notes, list) and EMBEDDED_NOTE not in notes:
-        plain["notes"] = [EMBEDDED_NOTE, *notes]
-    return RunConfig.from_mapping(plain)
-
-
 def _job(config: RunConfig, arguments: Sequence[str], starter: int | None = None) -> int:
     """One run to its end; its exit code. `starter` is a stream that ends when whoever started this process is gone."""
     stops: list[int] = []
@@ -196,10 +151,7 @@ def _job(config: RunConfig, arguments: Sequence[str], starter: int | None = None
         raise PersonalinkError(msg) from None
     code = 0
     try:
-        out(finished.scores.results.as_text())
-        if finished.scores.selection is not None:
-            out("\n" + finished.scores.selection.as_text())
-        _say_what_next(config, finished)
+        show(config, finished)
     except PersonalinkError as error:  # what came of the run counts for more than who could read it
         code = told_error(error)
     if isinstance(finished.trouble, Interrupted):
@@ -244,6 +196,14 @@ async def _with_signals(config: RunConfig, stops: list[int], starter: int | None
 def _at_once(number: int, frame: Any) -> None:
     """End this process here and now: whatever stands in the journal is whole, and nothing else is lost."""
     os._exit(128 + number)
+
+
+def show(config: RunConfig, finished: Finished) -> None:
+    """The tables of a run, where things are, and what to type next."""
+    out(finished.scores.results.as_text())
+    if finished.scores.selection is not None:
+        out("\n" + finished.scores.selection.as_text())
+    _say_what_next(config, finished)
 
 
 def _say_what_next(config: RunConfig, finished: Finished) -> None:

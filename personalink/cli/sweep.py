@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +32,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 STOPPED = tuple(128 + number for number in STOPS)
 """Exit codes of a run that was interrupted; no job of the sweep is begun after one."""
 NOT_STARTED = "not started"
+HOOK = "++hydra.callbacks.personalink={_target_: personalink.cli.sweep.Hook}"
+"""A word for Hydra, put before what was typed, so that no configuration can leave our hook out."""
 _LOOK_S = 0.1
 _begun: list[Path] = []  # folders of the sweeps that this very process began
 
@@ -224,8 +226,3 @@ def _checked(order: Order) -> Order:
     if order.code == 0 and state != "complete":
         return replace(order, code=1, why=f"the status of {order.run} is {state or 'absent'}")
     return order
-
-
-def told_of(arguments: Sequence[str]) -> list[str]:
-    """The arguments for Hydra, with our hook before them, so that no configuration can leave it out."""
-    return ["++hydra.callbacks.personalink={_target_: personalink.cli.sweep.Hook}", *arguments]
