@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from personalink.canonical import digest, pretty_json
+from personalink.canonical import digest, write_atomic
 from personalink.config import ShardConfig
 from personalink.errors import IncompleteRun, IntegrityError, UsageError
 from personalink.lm.ledger import Bill, Counts, Ledger
@@ -59,7 +59,7 @@ def merge(shards: Sequence[RunDir]) -> RunDir:
     _products(shards, target)
     target.close_seal()
     target.set_status("complete", incomplete={}, users=len(order), finished=len(order), merged=len(shards))
-    (target.log / "ledger.json").write_text(pretty_json(_ledger(shards).as_dict()), encoding="utf-8")
+    write_atomic(target.log / "ledger.json", _ledger(shards).as_json())
     return target
 
 
@@ -116,7 +116,7 @@ def _ledger(shards: Sequence[RunDir]) -> Ledger:
         for line in (shard.read_json("log/ledger.json") or {"lines": []})["lines"]:
             bill = Bill(*(line[name] for name in Bill._fields))
             counts = Counts(**{name: value for name, value in line.items() if name not in Bill._fields})
-            total.lines.setdefault(bill, Counts()).merge(counts)
+            total.add(bill, counts)
     return total
 
 

@@ -125,6 +125,11 @@ class Ledger:
         with self._lock:
             self._line(bill).replayed += 1
 
+    def add(self, bill: Bill, counts: Counts) -> None:
+        """A whole line of another ledger."""
+        with self._lock:
+            self._line(bill).merge(counts)
+
     def _line(self, bill: Bill) -> Counts:
         """The open line of a bill."""
         line = self.lines.get(bill)
