@@ -43,7 +43,7 @@ BARE, SERVED = "bare client", "personalink on the server"
 CLIENTS = (BARE, SERVED)
 ENGINES: dict[str, Callable[[argparse.Namespace], LM]] = {
     "vllm_engine": lambda args: connect(f"vllm:{args.folder}", concurrency=args.concurrency),
-    "transformers": lambda args: connect("transformers", model=args.folder, batch_size=args.concurrency),
+    "transformers": lambda args: connect(f"transformers:{args.folder}", batch_size=args.concurrency),
     "embedded": lambda args: connect("embedded"),  # its own weights, Q4_1, in one slot
 }
 """Engines inside the process by name: how each is connected."""
