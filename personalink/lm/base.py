@@ -154,6 +154,26 @@ def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
     )
 
 
+class KnownOnceStarted:
+    """For an LM that learns its `identity` and `counter` in `start()`: read before, they are an error, since requests
+    keyed by half an identity would be answered from another model's records."""
+
+    identity: str
+    counter: Counter
+    learnt_when = "start() has loaded the model"
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self).__name__
+        if name in ("identity", "counter"):
+            raise AttributeError(f"{kind}.{name} is known once {self.learnt_when}")
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+
+    @property
+    def counter_id(self) -> str | None:
+        """The counter's id; None until it is known."""
+        return self.counter.id if "counter" in self.__dict__ else None
+
+
 class LM(Protocol):
     """Where completions come from.
 

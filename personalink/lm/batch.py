@@ -152,7 +152,7 @@ class BatchLM(Closes):
         check_whole(1, window=window)
         self.model, self.dialect, self.window = model, dialect, window
         self.counter: Counter = counter or EstimateCounter()
-        self.identity = f"openai-chat|{dialect}|{model}|{revision or ''}"
+        self.identity = wire.identity(dialect, model, revision)
         self.concurrency = self.users_in_flight = 64
         self.pending: dict[str, dict[str, Any]] = {}
         self._revision, self._results = revision, results or Results()

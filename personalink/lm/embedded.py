@@ -22,7 +22,7 @@ from typing import Any
 from personalink.background import Closes
 from personalink.errors import ConfigError, LMError
 from personalink.lm import weights
-from personalink.lm.base import Completion, Counter, Request
+from personalink.lm.base import Completion, KnownOnceStarted, Request
 from personalink.lm.endpoint import EndpointLM
 from personalink.text import one_line
 
@@ -36,7 +36,7 @@ REPRODUCIBILITY = {
 _MOST_THREADS = 8  # more than this does not make a small model faster
 
 
-class EmbeddedLM(Closes):
+class EmbeddedLM(KnownOnceStarted, Closes):
     """A GGUF model that runs inside this process.
 
     Args:
@@ -53,9 +53,6 @@ class EmbeddedLM(Closes):
     Raises:
         ConfigError: a number out of range.
     """
-
-    identity: str
-    counter: Counter
 
     def __init__(
         self,
@@ -79,11 +76,6 @@ class EmbeddedLM(Closes):
 
     def __repr__(self) -> str:
         return f"EmbeddedLM(model={self.model!r}, context={self._context}, slots={self.concurrency})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("identity", "counter"):
-            raise AttributeError(f"EmbeddedLM.{name} is known once start() has loaded the model")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def endpoint(self) -> EndpointLM:
@@ -187,7 +179,7 @@ class EmbeddedLM(Closes):
             "model": self.model,
             "window": self.window,
             "slots": self.concurrency,
-            "counter": self.counter.id if "counter" in self.__dict__ else None,
+            "counter": self.counter_id,
             "reproducibility": REPRODUCIBILITY[self.concurrency == 1],
             **self._facts,
         }

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from personalink.background import Closes
 from personalink.errors import ConfigError
 from personalink.lm import wire
-from personalink.lm.base import Completion, Counter, Request, asking_for
+from personalink.lm.base import Completion, Counter, KnownOnceStarted, Request, asking_for
 from personalink.lm.counters import EstimateCounter, TokenizerCounter
 from personalink.lm.replicas import Replicas, ServersCounter
 from personalink.lm.server import Server
@@ -25,7 +25,7 @@ SHORTEST_KEY = 8
 """Characters: a shorter key is a placeholder, such as "EMPTY", and may be a word of an answer."""
 
 
-class EndpointLM(Closes):
+class EndpointLM(KnownOnceStarted, Closes):
     """A chat client for vLLM, llama.cpp's server, or anything else that speaks OpenAI's chat completions.
 
     Args:
@@ -64,8 +64,7 @@ class EndpointLM(Closes):
         ConfigError: no base URL, or one that cannot be used, or a number out of range.
     """
 
-    identity: str
-    counter: Counter
+    learnt_when = "start() has asked the server"
 
     def __init__(
         self,
@@ -112,11 +111,6 @@ class EndpointLM(Closes):
     def __repr__(self) -> str:
         where = ", ".join(repr(server.api_url) for server in self.servers)
         return f"EndpointLM({where}, model={self.model!r}, dialect={self.dialect or 'auto'!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("identity", "counter"):
-            raise AttributeError(f"EndpointLM.{name} is known once start() has asked the server")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def api_url(self) -> str:
@@ -170,7 +164,7 @@ class EndpointLM(Closes):
         self.model = first.model
         if self._given_window is None:
             self.window = first.window
-        self.identity = f"openai-chat|{first.dialect}|{self.model}|{self._revision or ''}"
+        self.identity = wire.identity(first.dialect, self.model, self._revision)
         if "counter" not in self.__dict__:
             self.counter = await self._find_counter()
 
@@ -227,6 +221,6 @@ class EndpointLM(Closes):
             "model": self.model,
             "revision": self._revision,
             "window": self.window,
-            "counter": self.counter.id if "counter" in self.__dict__ else None,
+            "counter": self.counter_id,
             **self.servers[0].facts,
         }

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from transformers import DynamicCache
 
-from personalink.errors import BadRequest, LMError, PromptTooLong
+from personalink.errors import LMError
 from personalink.lm.base import Completion, Constraint, Outcome, Request, Usage
 from personalink.lm.batching import Job
 from personalink.lm.choices import ChoiceWalk
+from personalink.lm.hub_model import prompt_tokens
 from personalink.lm.prefixes import Prefixes, shared_by_all
 from personalink.lm.sampling import ChoiceGuide, Guide, Row, Schemas
 from personalink.text import one_line
@@ -110,25 +110,11 @@ class Generation:
         return ready
 
     def _row(self, request: Request) -> Row:
-        prompt = self.prompt(request)
-        asked = len(prompt) + request.decoding.max_tokens
-        if self.window is not None and asked > self.window:
-            msg = f"the prompt and its answer do not fit the window: {asked} tokens asked, {self.window} fit"
-            raise PromptTooLong(msg)
-        return Row(request, prompt, self._guide(request.constraint), self.ends)
+        return Row(request, self.prompt(request), self._guide(request.constraint), self.ends)
 
     def prompt(self, request: Request) -> tuple[int, ...]:
-        """The tokens of a request through the model's own chat template.
-
-        Raises:
-            BadRequest: the template refuses the messages.
-        """
-        turns = [{"role": m.role, "content": m.content} for m in request.messages]
-        try:
-            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise BadRequest(f"{self.name}'s chat template refuses the messages: {one_line(str(error))}") from None
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        """The tokens of a request. Raises what `prompt_tokens` does."""
+        return tuple(prompt_tokens(self.tokenizer, request, self.name, self.window))
 
     def _guide(self, constraint: Constraint | None) -> Guide | None:
         if constraint is None:

@@ -12,36 +12,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import hashlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from personalink.background import Closes
-from personalink.canonical import digest, file_digest
-from personalink.errors import ConfigError, LMError
-from personalink.lm.base import Completion, Counter, Request
+from personalink.errors import LMError
+from personalink.lm.base import Completion, KnownOnceStarted, Request
 from personalink.lm.batching import Batcher
 from personalink.lm.counters import TokenizerCounter
+from personalink.lm.hub_model import check_model, folder_digest, no_chat_template
 from personalink.lm.settings import check_whole
 from personalink.text import one_line
 
 if TYPE_CHECKING:
     from personalink.lm.generation import Generation
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 REPRODUCIBILITY = (
     "the same requests asked together give the same answers; a sampled answer hangs on its own seed; in other company "
     "the last bits of the numbers differ, so that a near tie may fall the other way"
 )
 _REMEDY = 'pip install "personalink[transformers]"'
-_FILES = (".json", ".jinja", ".txt", ".model", ".safetensors", ".bin")
-_WHOLE = 32 << 20  # bytes up to which a file is hashed whole
-_PIECES, _PIECE = 64, 64 << 10  # of a larger file: so many pieces of so many bytes, evenly spread
 
 
-class TransformersLM(Closes):
+class TransformersLM(KnownOnceStarted, Closes):
     """A Hugging Face causal language model that runs inside this process.
 
     Args:
@@ -63,9 +58,6 @@ class TransformersLM(Closes):
         ConfigError: no path, an unknown dtype, or a number out of range.
     """
 
-    identity: str
-    counter: Counter
-
     def __init__(
         self,
         path: str | Path,
@@ -76,10 +68,7 @@ class TransformersLM(Closes):
         cache_mib: int = 512,
         users_in_flight: int | None = None,
     ) -> None:
-        if not path:
-            raise ConfigError("lm.path is missing: the folder of a Hugging Face model, or its name on the hub")
-        if dtype not in DTYPES:
-            raise ConfigError(f"lm.dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+        check_model(path, dtype)
         check_whole(1, batch_size=batch_size, window=window, users_in_flight=users_in_flight)
         check_whole(0, cache_mib=cache_mib)
         self.path, self.window = str(path), window
@@ -95,11 +84,6 @@ class TransformersLM(Closes):
 
     def __repr__(self) -> str:
         return f"TransformersLM(path={self.path!r}, device={self._device!r}, batch_size={self._batch_size})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("identity", "counter"):
-            raise AttributeError(f"TransformersLM.{name} is known once start() has loaded the model")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def start(self) -> None:
         """Load the model. Idempotent.
@@ -183,7 +167,7 @@ class TransformersLM(Closes):
             "model": self.model,
             "window": self.window,
             "batch_size": self._batch_size,
-            "counter": self.counter.id if "counter" in self.__dict__ else None,
+            "counter": self.counter_id,
             "reproducibility": REPRODUCIBILITY,
             **self._facts,
         }
@@ -247,7 +231,7 @@ def _loaded(torch: Any, transformers: Any, name: str, dtype: str) -> tuple[Any, 
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)
             if not getattr(tokenizer, "chat_template", None):
-                raise LMError(f"lm.path: {name} has no chat template; give a model that was tuned to follow a chat")
+                raise LMError(no_chat_template(name))
             model, told = transformers.AutoModelForCausalLM.from_pretrained(name, dtype=kind, output_loading_info=True)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise LMError(f"lm.path: {name} could not be loaded ({one_line(str(error))[:300]})") from None
@@ -271,24 +255,3 @@ def _quiet(transformers: Any) -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def folder_digest(folder: Path) -> str:
-    """SHA-256, 64 hexadecimal digits, of the files in a folder that decide what a model says.
-
-    Configuration, tokenizer and template are read whole. Of a file larger than 32 MiB its size and 64 evenly spread
-    pieces of 64 KiB are read (4 MiB, so that a 7B model takes no minute): that tells two models apart, or one from
-    what further training made of it, and does not find a single altered byte.
-    """
-    files = sorted(path for path in folder.iterdir() if path.suffix in _FILES and path.is_file())
-    return digest({path.name: file_digest(path) if path.stat().st_size <= _WHOLE else _sampled(path) for path in files})
-
-
-def _sampled(path: Path) -> str:
-    size = path.stat().st_size
-    seen = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        for piece in range(_PIECES):
-            file.seek((size - _PIECE) * piece // (_PIECES - 1))
-            seen.update(file.read(_PIECE))
-    return seen.hexdigest()

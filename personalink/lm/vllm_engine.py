@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from personalink.background import Closes
-from personalink.errors import BadRequest, ConfigError, LMError, PromptTooLong, Unreachable
-from personalink.lm.base import Completion, Constraint, Counter, Outcome, Request, Usage
+from personalink.errors import BadRequest, ConfigError, LMError, Unreachable
+from personalink.lm.base import Completion, Constraint, KnownOnceStarted, Outcome, Request, Usage
 from personalink.lm.counters import TokenizerCounter
+from personalink.lm.hub_model import check_model, folder_digest, no_chat_template, prompt_tokens
 from personalink.lm.settings import check_whole
-from personalink.lm.transformers_engine import DTYPES, folder_digest
 from personalink.text import one_line
 
 ENVIRONMENT = {
@@ -47,7 +47,7 @@ DRAIN_S = 30
 _REMEDY = 'pip install "personalink[vllm]" (on a machine without a GPU see docs/gpu.md)'
 
 
-class VLLMEngine(Closes):
+class VLLMEngine(KnownOnceStarted, Closes):
     """A Hugging Face model on vLLM's engine inside this program.
 
     Args:
@@ -66,9 +66,6 @@ class VLLMEngine(Closes):
         ConfigError: no path, an unknown dtype, or a number out of range.
     """
 
-    identity: str
-    counter: Counter
-
     def __init__(
         self,
         path: str | Path,
@@ -79,10 +76,7 @@ class VLLMEngine(Closes):
         tensor_parallel_size: int = 1,
         gpu_memory_utilization: float = 0.9,
     ) -> None:
-        if not path:
-            raise ConfigError("lm.path is missing: the folder of a Hugging Face model, or its name on the hub")
-        if dtype not in DTYPES:
-            raise ConfigError(f"lm.dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+        check_model(path, dtype)
         check_whole(1, window=window, concurrency=concurrency, users_in_flight=users_in_flight)
         check_whole(1, tensor_parallel_size=tensor_parallel_size)
         if not 0 < gpu_memory_utilization <= 1:
@@ -105,11 +99,6 @@ class VLLMEngine(Closes):
 
     def __repr__(self) -> str:
         return f"VLLMEngine(path={self.path!r}, dtype={self._dtype!r}, concurrency={self.concurrency})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("identity", "counter"):
-            raise AttributeError(f"VLLMEngine.{name} is known once start() has loaded the model")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def start(self) -> None:
         """Load the model (half a minute and more). Idempotent.
@@ -157,7 +146,7 @@ class VLLMEngine(Closes):
             raise LMError(msg) from None
         if not getattr(self._tokenizer, "chat_template", None):
             self._shut()
-            raise LMError(f"lm.path: {self.path} has no chat template; give a model that was tuned to follow a chat")
+            raise LMError(no_chat_template(self.path))
         config = self._engine.vllm_config.model_config
         self.window = config.max_model_len
         dtype, place = str(config.dtype).removeprefix("torch."), Path(self.path)
@@ -225,11 +214,7 @@ class VLLMEngine(Closes):
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        prompt = self._prompt(request)
-        asked = len(prompt) + request.decoding.max_tokens
-        if self.window is not None and asked > self.window:
-            msg = f"the prompt and its answer do not fit the window: {asked} tokens asked, {self.window} fit"
-            raise PromptTooLong(msg)
+        prompt = prompt_tokens(self._tokenizer, request, self.model, self.window)
         output = None
         try:
             constraint = structured(request.constraint)
@@ -248,17 +233,6 @@ class VLLMEngine(Closes):
         except (ValueError, vllm.exceptions.VLLMError) as error:
             raise BadRequest(f"vLLM refused the request: {one_line(str(error))[:200]}") from None
         return read_output(output, self.model, bool(constraint))
-
-    def _prompt(self, request: Request) -> list[int]:
-        """The tokens of a request through the model's own chat template."""
-        from jinja2 import TemplateError
-
-        turns = [{"role": m.role, "content": m.content} for m in request.messages]
-        try:
-            text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise BadRequest(f"{self.model}'s chat template refuses the messages: {one_line(str(error))}") from None
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     async def aclose(self) -> None:
         """End the engine and free its memory. Idempotent; a later `start` loads the model again."""
@@ -289,7 +263,7 @@ class VLLMEngine(Closes):
             "dialect": "vllm",
             "model": self.model,
             "window": self.window,
-            "counter": self.counter.id if "counter" in self.__dict__ else None,
+            "counter": self.counter_id,
             **self._facts,
         }
 

@@ -82,6 +82,11 @@ def base_urls(given: str | Iterable[str] | None) -> list[str]:
     return list(dict.fromkeys(urls))
 
 
+def identity(dialect: Dialect | None, model: str, revision: str | None) -> str:
+    """Who answers, as it enters every key: the same whether asked live or by a batch, at one address or another."""
+    return f"openai-chat|{dialect}|{model}|{revision or ''}"
+
+
 def chat_body(request: Request, dialect: Dialect, model: str) -> tuple[dict[str, Any], str]:
     """(request body, what constrains the answer or ""), with every decoding parameter explicit.
 

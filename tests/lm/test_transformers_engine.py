@@ -17,8 +17,8 @@ from personalink.errors import ConfigError, LMError
 from personalink.lm import TransformersLM, connect
 from personalink.lm.batching import Batcher, Job
 from personalink.lm.choices import ChoiceWalk
+from personalink.lm.hub_model import folder_digest
 from personalink.lm.prefixes import Prefixes, shared, shared_by_all
-from personalink.lm.transformers_engine import folder_digest
 from personalink.sources import make_lm
 
 Jobs = list[Job[int, int]]
