@@ -6,13 +6,15 @@ nothing that varies stands before the question. A failure is not an answer: each
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from personalink.errors import ConfigError, PromptTooLong
 from personalink.lm.base import Completion, Constraint, Decoding, Message, Request, Usage
+from personalink.lm.constraints import satisfies
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
+from personalink.logprobs import MOST, margin
 from personalink.tasks.base import INVALID, Reading, Task
 
 AnswerOutcome = Literal["ok", "empty", "truncated", "refused", "unreadable", "too_long"]
@@ -27,6 +29,9 @@ class Answer:
 
     `outcome`: "ok"; "unreadable" (an answer that names no label); "empty", "truncated" and "refused" as the server
     told; "too_long" (the prompt does not fit the window, nothing was sent). A truncated answer may still name a label.
+    `margin` foretells flips (see `logprobs.margin`, in nats); `expected` is the expected rating (see
+    `tasks.RatingTask.expected`), another reading of the same answer. Both are None where log-probabilities were not
+    asked for or do not tell.
     """
 
     reading: Reading
@@ -34,6 +39,8 @@ class Answer:
     text: str = ""
     usage: Usage = Usage()
     constrained: str = ""
+    margin: float | None = None
+    expected: float | None = None
 
     @property
     def label(self) -> str | None:
@@ -54,12 +61,24 @@ class Agent:
             the label's name ("Rating: 4"), as demonstrations word it, which lets a very small model follow them.
             Answers tell whether the server did.
         seed: sent with every request.
+        logprobs: how many alternatives a token the server is asked to tell, from 0 (none) to 20; 5 is enough for
+            margins and expected ratings. It takes no further call.
 
     Raises:
-        ConfigError: `constrain` is none of the three.
+        ConfigError: `constrain` is none of the three, or `logprobs` is out of range.
     """
 
-    def __init__(self, task: Task, gateway: Gateway, *, constrain: Constrain = "none", seed: int = 12345) -> None:
+    def __init__(
+        self,
+        task: Task,
+        gateway: Gateway,
+        *,
+        constrain: Constrain = "none",
+        seed: int = 12345,
+        logprobs: int = 0,
+    ) -> None:
+        if not 0 <= logprobs <= MOST:
+            raise ConfigError(f"logprobs is {logprobs}; it must be from 0 to {MOST}")
         if constrain not in ("none", "label", "line"):
             msg = f"constrain is {constrain!r}; it must be none, label or line"
             raise ConfigError(msg)
@@ -69,6 +88,7 @@ class Agent:
         choices = tuple(self.line + label for label in task.labels)
         self.constraint = None if constrain == "none" else Constraint(choices=choices)
         self.decoding = Decoding(max_tokens=task.max_tokens, seed=seed)
+        self.logprobs = logprobs
 
     def messages(self, context: str, text: str) -> tuple[Message, ...]:
         """The two messages for an input behind a context."""
@@ -77,6 +97,10 @@ class Agent:
             Message("system", self.task.system()),
             Message("user", f"{context}\n\n{question}" if context else question),
         )
+
+    def request(self, context: str, text: str) -> Request:
+        """What is sent for an input behind a context."""
+        return Request(self.messages(context, text), self.decoding, self.constraint, logprobs=self.logprobs)
 
     def room(self, text: str) -> int | None:
         """Tokens left for a context before this input; None when the window is unknown; may be negative."""
@@ -92,9 +116,8 @@ class Agent:
         Raises:
             LMError: the model could not be asked (an outage is never an answer).
         """
-        request = Request(self.messages(context, text), self.decoding, self.constraint)
         try:
-            completion = await self.gateway.complete(request, bill)
+            completion = await self.gateway.complete(self.request(context, text), bill)
         except PromptTooLong as error:
             return Answer(INVALID, "too_long", str(error))
         return self.read(completion)
@@ -106,4 +129,10 @@ class Agent:
         outcome: AnswerOutcome = completion.outcome
         if outcome == "ok" and reading.label is None:
             outcome = "unreadable"
-        return Answer(reading, outcome, text, completion.usage, completion.constrained)
+        answer = Answer(reading, outcome, text, completion.usage, completion.constrained)
+        if completion.tokens is None:
+            return answer
+        held = self.constraint if completion.constrained else None
+        choices = held.choices if held is not None and satisfies(held, completion.text) else ()
+        tokens = completion.tokens
+        return replace(answer, margin=margin(tokens, choices), expected=self.task.expected(tokens))

@@ -19,6 +19,7 @@ from personalink.canonical import digest
 from personalink.contexts.base import Context
 from personalink.errors import ConfigError, PersonaError
 from personalink.lm.budget import Limits
+from personalink.logprobs import MOST
 from personalink.optimizer import OptimizerConfig
 from personalink.tasks import Task, task_from
 from personalink.text import nearest, one_line
@@ -161,6 +162,7 @@ class RunConfig:
         rewriter: another model for drafts and rewrites; None for the agent's own.
         shard: which part of the users this run does.
         seed: of every random choice. constrain: what the server is asked to allow (see `agent.Agent`).
+        logprobs: alternatives a token that are told with each answer, 0 to 20: margins and expected ratings.
         max_failed: largest share of answers that may be empty, refused, cut off or too long before the run is called
             incomplete (exit 4); in [0, 1].
         notes: what a reader of the table has to know (such as what was shortened); printed under it.
@@ -181,6 +183,7 @@ class RunConfig:
     shard: ShardConfig = field(default_factory=ShardConfig)
     seed: int = 12345
     constrain: Constrain = "none"
+    logprobs: int = 0
     max_failed: float = 0.1
     notes: tuple[str, ...] = ()
     budget: Limits = field(default_factory=Limits)
@@ -200,6 +203,8 @@ class RunConfig:
                 near = nearest(row, self.context)
                 msg = f"rows names {row!r}, which is no context" + (f"; did you mean {near!r}?" if near else "")
                 raise ConfigError(msg)
+        if not 0 <= self.logprobs <= MOST:
+            raise ConfigError(f"logprobs is {self.logprobs}; it must be from 0 (none) to {MOST}")
         if not 0 <= self.max_failed <= 1:
             msg = f"max_failed is {self.max_failed}; it must be a share from 0 to 1"
             raise ConfigError(msg)
@@ -255,6 +260,8 @@ class RunConfig:
                 lm.pop(name, None)
         for name in ("runs_dir", "fresh", "cache", "budget", "max_failed"):
             del values[name]
+        if not self.logprobs:  # asked for none: the run it has always been
+            del values["logprobs"]
         return values
 
     @property

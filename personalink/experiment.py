@@ -251,7 +251,8 @@ class Experiment:
         return self._tools(gateway, rewriting)
 
     def _tools(self, gateway: Gateway, rewriting: Gateway | None) -> Tools:
-        agent = Agent(self.task, gateway, constrain=self.config.constrain, seed=self.config.seed)
+        asked = self.config
+        agent = Agent(self.task, gateway, constrain=asked.constrain, seed=asked.seed, logprobs=asked.logprobs)
         optimizer = Optimizer(agent, self.config.optimizer, rewriting=rewriting, seed=self.config.seed)
         by_id = {user.id: user for user in self.everyone}
         donors = {e.user: by_id.get(e.donor) if e.donor is not None else None for e in self.manifest.entries}

@@ -113,8 +113,8 @@ class OptimizerConfig:
 
     @classmethod
     def paper(cls) -> OptimizerConfig:
-        """The paper's likely choices (SPEC §1): ties accepted, one rejection ends the loop, no audit slice."""
-        return cls(gate="no_regress", after_rejection="stop", audit=0, gate_metric="exact")
+        """The paper's likely choices (SPEC §1): ties accepted, one rejection ends the loop, no audit, no schema."""
+        return cls(gate="no_regress", after_rejection="stop", audit=0, gate_metric="exact", constrain_rewrite=False)
 
     def slicer(self) -> Slicer:
         """The slicer of these settings."""
@@ -286,7 +286,7 @@ class Optimizer:
             held = {item.id for item in split.slice}
             elsewhere = [item for item in user.history if item.id not in held]
             if quote := quotes_slice(proposal.persona, split.slice, elsewhere, self.config.quote_words):
-                return Proposal(None, f"quotes the slice: {quote!r}", proposal.notes)
+                return replace(proposal, persona=None, reason=f"quotes the slice: {quote!r}")
         return proposal
 
     async def _measured(self, work: Callable[[], T]) -> T:
@@ -390,4 +390,5 @@ def _pass(
         unreadable=sum(a.reading.label is None for a in trial.answers.values()) if trial else 0,
         calls=calls,
         notes=proposal.notes,
+        constrained=proposal.constrained,
     )

@@ -298,7 +298,7 @@ def _answers(user: User, rows: Mapping[str, Context], tools: Tools, sums: _Sums)
 
 
 def _request(context: str, text: str, tools: Tools) -> Request:
-    return Request(tools.agent.messages(context, text), tools.agent.decoding, tools.agent.constraint)
+    return tools.agent.request(context, text)
 
 
 def _known(request: Request, where: KnownPrompt, tools: Tools, sums: _Sums, *, bare: bool = True) -> None:

@@ -28,6 +28,8 @@ class Prediction:
         item_ids: history items shown in it. notes: what the context tells of itself.
         usage: prompt and completion tokens as the server counted them (cached ones hang on what came before, so they
             stand in the ledger alone). constrained: by what the answer was constrained, "" for nothing.
+        margin: in nats, small where a flip is near (see `logprobs.margin`). expected: the expected rating, beside the
+            label (see `tasks.RatingTask.expected`). Both stand in the record only where they are known.
     """
 
     user: str
@@ -42,6 +44,8 @@ class Prediction:
     notes: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = Usage()
     constrained: str = ""
+    margin: float | None = None
+    expected: float | None = None
 
     @classmethod
     def of(cls, user: str, query: str, row: str, placed: Placed, tokens: int, answer: Answer) -> Prediction:
@@ -59,6 +63,8 @@ class Prediction:
             notes=placed.notes,
             usage=replace(answer.usage, cached=None),
             constrained=answer.constrained,
+            margin=answer.margin,
+            expected=answer.expected,
         )
 
     def reread(self, task: Task) -> Prediction:
@@ -75,6 +81,9 @@ class Prediction:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         values = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("margin", "expected"):
+            if values[name] is None:
+                del values[name]
         usage = {"prompt": self.usage.prompt, "completion": self.usage.completion}
         return {**values, "item_ids": list(self.item_ids), "notes": dict(self.notes), "usage": usage}
 

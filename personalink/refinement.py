@@ -31,6 +31,7 @@ class Pass:
         unreadable: slice answers of the candidate that named no label.
         calls: model calls asked for in this round, whether or not a journal answered them.
         notes: what was cut or dropped from the proposal.
+        constrained: by what the rewriter's reply was held to the schema; "" for nothing. Recorded only where it was.
     """
 
     depth: int
@@ -46,6 +47,7 @@ class Pass:
     unreadable: int = 0
     calls: int = 0
     notes: tuple[str, ...] = ()
+    constrained: str = ""
 
     @property
     def score_before(self) -> float:
@@ -150,7 +152,8 @@ def _read_score(data: Mapping[str, Any]) -> SliceScore:
 
 
 def _pass(p: Pass) -> dict[str, Any]:
-    return {
+    held = {"constrained": p.constrained} if p.constrained else {}
+    return held | {
         "depth": p.depth,
         "before": _score(p.before),
         "after": _score(p.after),
@@ -182,4 +185,5 @@ def _read_pass(data: Mapping[str, Any]) -> Pass:
         unreadable=data["unreadable"],
         calls=data["calls"],
         notes=tuple(data["notes"]),
+        constrained=data.get("constrained", ""),
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from personalink.brief import Brief, system_prompt, user_prompt
 from personalink.data.types import Item
 from personalink.errors import PersonaError
 from personalink.lm.base import Completion, Constraint, Counter, Decoding, Message, Request
+from personalink.lm.constraints import satisfies
 from personalink.lm.counters import EstimateCounter
 from personalink.persona import Caps, Exemplar, PersonaState, Rule
 from personalink.persona_fit import drop_sentence, fit_persona
@@ -32,11 +33,15 @@ _IF = re.compile(r"^if\b[\s:,]*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What came of one rewrite: a persona, or None with the reason why there is none; `notes` tell each cut."""
+    """What came of one rewrite: a persona, or None with the reason why there is none; `notes` tell each cut.
+
+    `constrained` says by what the reply was held to the schema ("response_format", …), "" for nothing.
+    """
 
     persona: PersonaState | None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    constrained: str = ""
 
 
 def budget_counter(counter: Counter) -> Counter:
@@ -118,10 +123,13 @@ class JsonRewriter:
         """Truncated, empty and refused replies are refused as such; the rest must be one whole object."""
         if completion.outcome != "ok":
             return Proposal(None, f"the reply was {completion.outcome}")
+        kept = satisfies(Constraint(schema=self.schema(brief)), completion.text)  # servers ignore what they do not know
+        constrained = completion.constrained if kept else ""
         try:
-            return self._build(read_object(completion.text), brief, bounded=bool(completion.constrained))
+            proposal = self._build(read_object(completion.text), brief, bounded=bool(constrained))
         except PersonaError as error:
-            return Proposal(None, str(error))
+            proposal = Proposal(None, str(error))
+        return replace(proposal, constrained=constrained)
 
     def _build(self, fields: Mapping[str, Any], brief: Brief, *, bounded: bool) -> Proposal:
         handles = brief.handles()

@@ -49,7 +49,7 @@ def test_importing_is_light() -> None:
 
 
 ROOMS = (
-    {"errors", "canonical", "seeding", "text", "background", "spool"},
+    {"errors", "canonical", "seeding", "text", "background", "spool", "logprobs"},
     {"data.types", "persona", "persona_fit", "persona_io", "gate", "bm25"},
     {"data.lamp", "tasks", "data", "metrics", "slicing"},
     {"lm"},

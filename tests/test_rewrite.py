@@ -391,3 +391,9 @@ def test_words_that_also_stand_elsewhere_are_no_quote():
 
 def test_exemplars_are_not_looked_at():
     assert quotes_slice(persona(), HELD, (), 8) is None
+
+
+def test_a_reply_counts_as_constrained_only_where_it_keeps_to_the_schema():
+    assert read(reply(), constrained="response_format").constrained == "response_format"
+    assert read("Here: " + reply(), constrained="response_format").constrained == ""
+    assert read(reply()).constrained == ""

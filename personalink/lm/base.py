@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from personalink.canonical import digest
+from personalink.logprobs import Tokens, logprobs_from_plain, logprobs_to_plain
 
 Outcome = Literal["ok", "empty", "truncated", "refused"]
 
@@ -72,26 +73,29 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt with everything that decides its answer. `sample` tells repeated draws apart."""
+    """One prompt with everything that decides its answer. `sample` tells repeated draws apart.
+
+    `logprobs` is how many alternatives a token are told with the answer; 0 asks for none.
+    """
 
     messages: tuple[Message, ...]
     decoding: Decoding
     constraint: Constraint | None = None
     sample: int = 0
+    logprobs: int = 0
 
     def key(self, identity: str) -> str:
         """SHA-256 over the whole canonical request and who answers it (`LM.identity`)."""
         d = self.decoding
-        return digest(
-            {
-                "schema": 1,
-                "identity": identity,
-                "messages": [[m.role, m.content] for m in self.messages],
-                "decoding": {name: getattr(d, name) for name in Decoding.__slots__},
-                "constraint": self.constraint.as_dict() if self.constraint else None,
-                "sample": self.sample,
-            }
-        )
+        asked = {
+            "schema": 1,
+            "identity": identity,
+            "messages": [[m.role, m.content] for m in self.messages],
+            "decoding": {name: getattr(d, name) for name in Decoding.__slots__},
+            "constraint": self.constraint.as_dict() if self.constraint else None,
+            "sample": self.sample,
+        }
+        return digest(asked | ({"logprobs": self.logprobs} if self.logprobs else {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,8 @@ class Completion:
     `outcome` is "ok", "empty" (no visible text), "truncated" (stopped at max_tokens) or "refused" (content filter or
     refusal field). `constrained` says by what the answer was constrained ("grammar", "structured_outputs",
     "response_format") or "" for not at all. `model` is what the server says answered. `retries` is how many further
-    attempts it took after the first.
+    attempts it took after the first. `tokens` are the answer's tokens with their log-probabilities, None where they
+    were not asked for or the server gives none.
     """
 
     text: str
@@ -119,22 +124,27 @@ class Completion:
     constrained: str = ""
     model: str = ""
     retries: int = 0
+    tokens: Tokens | None = None
 
 
 def completion_to_dict(completion: Completion) -> dict[str, Any]:
     """A completion as plain JSON, as journal and cache keep it; a lone surrogate in its text becomes "?".
 
-    `retries` stands there only where there were any.
+    `retries` and `tokens` stand there only where there are any.
     """
     usage = completion.usage
-    plain = {
+    plain: dict[str, Any] = {
         "text": completion.text.encode("utf-8", "replace").decode(),
         "outcome": completion.outcome,
         "usage": [usage.prompt, usage.cached, usage.completion],
         "constrained": completion.constrained,
         "model": completion.model,
     }
-    return plain | ({"retries": completion.retries} if completion.retries else {})
+    if completion.retries:
+        plain["retries"] = completion.retries
+    if completion.tokens is not None:
+        plain["tokens"] = logprobs_to_plain(completion.tokens)
+    return plain
 
 
 def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
@@ -142,7 +152,7 @@ def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
 
     Raises:
         KeyError: a field is missing.
-        TypeError: `usage` is not three counts.
+        TypeError, ValueError: `usage` is not three counts, or `tokens` are no tokens.
     """
     return Completion(
         text=plain["text"],
@@ -151,6 +161,7 @@ def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
         constrained=plain["constrained"],
         model=plain["model"],
         retries=plain.get("retries", 0),
+        tokens=logprobs_from_plain(plain["tokens"]) if "tokens" in plain else None,
     )
 
 

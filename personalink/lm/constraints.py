@@ -1,7 +1,8 @@
 """A constraint in a server's own words, and the check of the answer that no server can be trusted to have made.
 
 Knows the three dialects and the small part of JSON Schema that personalink uses (`object`, `array`, `string`,
-`integer`, `number`, `boolean`, `enum`, `maxItems`, `required`, `additionalProperties: false`). Knows no transport.
+`integer`, `number`, `boolean`, `enum`, `maxItems`, `maxLength`, `required`, `additionalProperties: false`). Knows no
+transport.
 
 Servers answer 200 and ignore constraint fields that they do not know, so `satisfies` has the last word.
 """
@@ -69,7 +70,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
             most = schema.get("maxItems", float("inf"))
             return isinstance(value, list) and len(value) <= most and all(_fits(v, items) for v in value)
         case "string":
-            return isinstance(value, str)
+            return isinstance(value, str) and len(value) <= schema.get("maxLength", len(value))
         case "integer":
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":

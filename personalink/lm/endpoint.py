@@ -192,7 +192,7 @@ class EndpointLM(KnownOnceStarted, Closes):
         if len(key) < SHORTEST_KEY or key not in completion.text + completion.model:
             return completion
         text, model = (part.replace(key, "[key]") for part in (completion.text, completion.model))
-        return replace(completion, text=text, model=model)
+        return replace(completion, text=text, model=model, tokens=None)  # they spell the key
 
     def chat_body(self, request: Request) -> tuple[dict[str, Any], str]:
         """(the body that `complete` sends for `request`, what constrains the answer or ""); known from `start` on."""

@@ -8,6 +8,7 @@ raises can clean the message and leave no chained exception behind.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -24,6 +25,7 @@ from personalink.errors import (
 )
 from personalink.lm.base import Completion, Outcome, Request, Usage
 from personalink.lm.constraints import translate
+from personalink.logprobs import TokenLogprobs, Tokens
 from personalink.text import nearest, one_line
 
 Dialect = Literal["vllm", "llama_cpp", "openai"]
@@ -123,6 +125,8 @@ def chat_body(request: Request, dialect: Dialect, model: str) -> tuple[dict[str,
             "dry_multiplier": 0.0,
             "mirostat": 0,
         }
+    if request.logprobs:
+        body |= {"logprobs": True, "top_logprobs": request.logprobs}
     if request.constraint is None:
         return body, ""
     fields, name = translate(request.constraint, dialect)
@@ -162,7 +166,14 @@ def read_reply(data: Mapping[str, Any], constrained: str = "") -> Completion:
     elif not text.strip():
         outcome = "empty"
     model = data.get("model")
-    return Completion(text, outcome, read_usage(data), constrained, model if isinstance(model, str) else "")
+    return Completion(
+        text,
+        outcome,
+        read_usage(data),
+        constrained,
+        model if isinstance(model, str) else "",
+        tokens=read_logprobs(choice),
+    )
 
 
 def _visible(content: Any) -> str:
@@ -171,6 +182,33 @@ def _visible(content: Any) -> str:
     if isinstance(content, list):  # a few servers answer in parts
         return "".join(p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str))
     return ""
+
+
+def read_logprobs(choice: Mapping[str, Any]) -> Tokens | None:
+    """The tokens of a choice's `logprobs.content` (OpenAI's form, as vLLM and llama.cpp give it); None where there is
+    none, or anything in it is not of that form."""
+    content = _object(choice.get("logprobs")).get("content")
+    if not isinstance(content, list):
+        return None
+    try:
+        return tuple(
+            TokenLogprobs(*_token(entry), tuple(_token(other) for other in entry.get("top_logprobs") or ()))
+            for entry in content
+        )
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
+        return None
+
+
+def _token(entry: Mapping[str, Any]) -> tuple[str, float]:
+    """Text and log-probability of an entry.
+
+    Raises:
+        TypeError, KeyError, ValueError, OverflowError: it has not both, or the number is none.
+    """
+    text, logprob = entry["token"], entry["logprob"]
+    if not isinstance(text, str) or not math.isfinite(logprob):
+        raise ValueError("no token")
+    return text, float(logprob)
 
 
 def read_usage(data: Mapping[str, Any]) -> Usage:

@@ -5,21 +5,26 @@ Reads predictions, golds, floors and refinements; writes metrics and tables back
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from personalink.canonical import pretty_json
 from personalink.contexts.persona import Refine
 from personalink.errors import IntegrityError, PersonaError
+from personalink.lm.base import Constraint
+from personalink.lm.constraints import satisfies
+from personalink.logprobs import NEAR_TIE
 from personalink.metrics import Scored, bootstrap_interval, primary, score
 from personalink.predictions import Prediction
 from personalink.refinement import Refinement
 from personalink.report.paper import paper_row
 from personalink.report.tables import RowResult, Table, results_table, selection_table
 from personalink.run_dir import RunDir
-from personalink.tasks import Task, task_from
+from personalink.tasks import RatingTask, Task, task_from
+from personalink.tasks.base import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,10 @@ def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
         task=task,
         config=config,
         results=results_table(
-            task, rows, title=_title(run, config, ordered), notes=_notes(run, config, golds, everything)
+            task,
+            rows,
+            title=_title(run, config, ordered),
+            notes=[*_notes(run, config, golds, everything), *persona_notes(refinements)],
         ),
         selection=selection_table(refinements) if any(r.slice_ids for r in refinements) else None,
         metrics=metrics,
@@ -135,7 +143,34 @@ def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
 def breaks_constraint(prediction: Prediction, task: Task) -> bool:
     """Whether an answer that was to be one of the labels is none: then the server did not constrain it."""
     whole = prediction.outcome in ("ok", "unreadable")
-    return bool(prediction.constrained) and whole and prediction.text.strip() not in task.labels
+    return bool(prediction.constrained) and whole and not satisfies(Constraint(choices=task.labels), prediction.text)
+
+
+def expected_errors(task: Task, pairs: Sequence[tuple[Prediction, str]]) -> dict[str, float | int]:
+    """`expected_mae` and `expected_rmse`: MAE and RMSE of the expected ratings, in points of the scale, lower is
+    better; empty where no answer has one.
+
+    They are over the same answers as MAE and RMSE: one without an expected rating (of `expected_n` that have one)
+    counts as the label read from it, and as the farther end of the scale where there is none either.
+    """
+    known = sum(p.expected is not None for p, _ in pairs)
+    if not known or not isinstance(task, RatingTask):
+        return {}
+    errors = [
+        task.error(Reading(p.label), gold) if p.expected is None else abs(p.expected - int(gold)) for p, gold in pairs
+    ]
+    mean = math.fsum(errors) / len(errors)
+    square = math.fsum(error * error for error in errors) / len(errors)
+    return {"expected_mae": mean, "expected_rmse": math.sqrt(square), "expected_n": known}
+
+
+def persona_notes(refinements: Sequence[Refinement]) -> list[str]:
+    """By what the personas proposed in a run were constrained, in a line; none where nothing was proposed."""
+    by = Counter(p.constrained for r in refinements for p in r.passes if p.candidate is not None)
+    if not by:
+        return []
+    named = ", ".join(f"{count} by {name}" for name, count in sorted(by.items()) if name)
+    return [f"Of {by.total()} personas proposed, constrained: {named}." if named else "Personas unconstrained."]
 
 
 def _failed(prediction: Prediction) -> bool:
@@ -164,7 +199,7 @@ def _row(
     return RowResult(
         name=row,
         label="" if kind == "method" else row,
-        metrics=score(task, scored),
+        metrics={**score(task, scored), **expected_errors(task, known)},
         interval=bootstrap_interval(task, scored, primary(task)[0], seed=seed),
         context_tokens=tokens,
         kind="floor" if kind == "floor" else "method",
@@ -195,6 +230,13 @@ def _notes(
         notes.append("Labels were to be constrained, and the server could not: unconstrained.")
     else:
         notes.append("Labels unconstrained.")
+    margins = [p.margin for p in predictions if p.margin is not None]
+    if margins:
+        near = sum(margin < NEAR_TIE for margin in margins)
+        notes.append(
+            f"Near ties: {near} of {len(margins)} answers whose margin is known have one under {NEAR_TIE} nats; "
+            "another batch, cache or GPU may flip them."
+        )
     left_out = (run.read_json("sealed/data.json") or {}).get("left_out", {})
     if left_out:
         told = ", ".join(f"{n} × {why}" for why, n in sorted(left_out.items()))

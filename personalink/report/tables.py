@@ -43,6 +43,7 @@ ROW_LABELS: Mapping[str, str] = {
 """Row name → how people read it; a name that is not here shows as itself."""
 
 _METRIC_NAMES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "mae": "MAE", "rmse": "RMSE"}
+_EXPECTED = {"expected_mae": "MAE (expected)", "expected_rmse": "RMSE (expected)"}
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _NO_BREAK = "\u00a0"
 _BEST = "Bold (in plain text: *) marks the best method of a column; floors and the oracle are not in that contest."
@@ -220,6 +221,7 @@ def results_table(task: Task, rows: Sequence[RowResult], *, title: str = "", not
     first, direction = primary(task)
     names = headline(task)
     arrow = _NO_BREAK + _ARROWS[direction]
+    expected = [name for name in _EXPECTED if any(name in r.metrics for r in rows)]
     columns = (
         Column("row", "Row", "text", csv_only=True),
         Column("method", "Method", "text"),
@@ -227,22 +229,23 @@ def results_table(task: Task, rows: Sequence[RowResult], *, title: str = "", not
         *(Column(name, _METRIC_NAMES[name] + arrow, "metric") for name in names),
         Column(first, f"95{_NO_BREAK}% interval", "interval"),
         Column(f"official_{first}", f"Official LaMP {_METRIC_NAMES[first]}{arrow}", "metric"),
+        *(Column(name, _EXPECTED[name] + arrow, "metric") for name in expected),
         Column("n", "n", "count"),
         Column("invalid", "Invalid", "count"),
         Column("failed", "Failed", "count"),
         Column("context_tokens", "Context tokens", "mean"),
         Column("calls", "Calls", "count", csv_only=True),
     )
-    ordered = [r for r in rows if r.kind == "floor"] + [r for r in rows if r.kind != "floor"]
-    cells = tuple(_result_cells(r, names, first) for r in ordered)
+    ordered = sorted(rows, key=lambda r: r.kind != "floor")
+    cells = tuple(_result_cells(r, names, (f"official_{first}", *expected)) for r in ordered)
     bold = frozenset(
         (number, column)
         for column, spec in enumerate(columns)
         if spec.key in names and spec.style == "metric"
         for number in _best(ordered, spec.key, direction)
     )
-    own = (_BEST, _COUNTS) if bold else (_COUNTS,)
-    return Table(title or f"Results on {task.name}", columns, cells, (*notes, *own), bold)
+    own = (*notes, *([_BEST] if bold else []), _COUNTS)
+    return Table(title or f"Results on {task.name}", columns, cells, own, bold)
 
 
 def selection_table(
@@ -358,7 +361,7 @@ def _at(lines: Sequence[str], index: int) -> str:
     return lines[index] if index >= 0 else ""
 
 
-def _result_cells(result: RowResult, names: Sequence[str], first: str) -> tuple[Cell, ...]:
+def _result_cells(result: RowResult, names: Sequence[str], further: Sequence[str]) -> tuple[Cell, ...]:
     get: Callable[[str], Any] = result.metrics.get
     failed = _sum([get("n_empty"), get("n_refused"), get("n_too_long"), get("n_truncated_invalid")])
     none = get("n_invalid")
@@ -368,7 +371,7 @@ def _result_cells(result: RowResult, names: Sequence[str], first: str) -> tuple[
         result.kind,
         *(get(name) for name in names),
         result.interval,
-        get(f"official_{first}"),
+        *(get(name) for name in further),
         get("n"),
         None if none is None or failed is None else none - failed,
         failed,

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from personalink.logprobs import TokenLogprobs
+
 How = Literal["exact", "folded", "contained", "near", "number", "rounded", "clamped", "none"]
 GateMetric = Literal["exact", "mae", "rmse"]
 
@@ -91,6 +93,10 @@ class Task(Protocol):
 
     def parse(self, text: str) -> Reading:
         """Read an answer; never raises."""
+        ...
+
+    def expected(self, tokens: Sequence[TokenLogprobs]) -> float | None:
+        """The mean of the rating as the model weighed it, beside the one it gave; None where there is none."""
         ...
 
     def points(self, reading: Reading, gold: str) -> int:

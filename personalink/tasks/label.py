@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from personalink.errors import ConfigError, DataError
+from personalink.logprobs import TokenLogprobs
 from personalink.tasks.base import GateMetric, Reading, Wording, listed, plain_task
 from personalink.tasks.parsing import read_label
 from personalink.text import nearest, one_line
@@ -69,6 +71,9 @@ class LabelTask:
     def parse(self, text: str) -> Reading:
         """Nearest valid class (see `parsing.read_label`)."""
         return read_label(text, self.labels)
+
+    def expected(self, tokens: Sequence[TokenLogprobs]) -> None:
+        """None: labels have no mean."""
 
     def points(self, reading: Reading, gold: str) -> int:
         """1 for the gold label, else 0."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from personalink.errors import ConfigError, DataError
+from personalink.logprobs import TokenLogprobs
 from personalink.tasks.base import GateMetric, Reading, Wording, listed, plain_task
 from personalink.tasks.parsing import read_rating
 
@@ -72,6 +74,21 @@ class RatingTask:
     def parse(self, text: str) -> Reading:
         """The rating stated (see `parsing.read_rating`)."""
         return read_rating(text, self.low, self.high, halves=self.halves)
+
+    def expected(self, tokens: Sequence[TokenLogprobs]) -> float | None:
+        """The expected rating Σ p·r / Σ p, within the scale, rounded to 4 decimals: another reading of an answer.
+
+        The sums go over the ratings r among the likeliest tokens at the place of the first token that is a rating
+        (white space around it aside); what is not among them counts for nothing. None where no token is a rating, and
+        for a scale with more than one digit a rating, since such a rating may be several tokens.
+        """
+        place = next((token for token in tokens if token.text.strip() in self.labels), None)
+        if place is None or not 0 <= self.low < self.high <= 9:
+            return None
+        seen = [(place.text, place.logprob), *place.others]
+        weights = [(math.exp(min(0.0, p)), int(text)) for text, p in seen if text.strip() in self.labels]
+        total = math.fsum(weight for weight, _ in weights)
+        return round(math.fsum(weight * rating for weight, rating in weights) / total, 4) if total else None
 
     def error(self, reading: Reading, gold: str) -> int:
         """|answer − gold|; for INVALID the distance to the farther end."""

@@ -5,6 +5,7 @@ Pure bookkeeping: knows no HTTP, no clock and no answer.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,12 @@ def pieces(text: str) -> list[str]:
     English prose comes to about five characters a token, near what current vocabularies do.
     """
     return _PIECE.findall(text)
+
+
+def spaced_pieces(text: str) -> list[str]:
+    """The same tokens, each with the white space before it, as a server tells the tokens of an answer."""
+    ends = [0, *(found.end() for found in _PIECE.finditer(text))]
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
 @lru_cache(maxsize=128)  # every prompt of a run has the same system message

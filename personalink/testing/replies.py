@@ -5,6 +5,7 @@ Pure functions over plain JSON: knows no socket and no cache.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +14,7 @@ from typing import Any
 from personalink.lm.base import Constraint, Decoding, Message, Request
 from personalink.lm.constraints import satisfies
 from personalink.lm.scripted import hashed_answers
-from personalink.testing.prefix import content_text, pieces
+from personalink.testing.prefix import content_text, pieces, spaced_pieces
 
 Body = dict[str, Any]
 Answer = Callable[[Body], str]
@@ -89,10 +90,37 @@ def usage(prompt: int, completion: int, cached: int | None) -> Body:
     return total | {"prompt_tokens_details": details}
 
 
-def chat_completion(index: int, model: str, text: str, finish: str, counts: Body, mark: str = "") -> Body:
-    """/v1/chat/completions; `mark` is its `system_fingerprint`, by default the model's."""
+def logprobs(body: Body, text: str, labels: Sequence[str] = ()) -> Body | None:
+    """The field `logprobs` of an answer, drawn from a hash of its text; None where the body asks for none.
+
+    Each token is the likeliest at its place. The others there are those of the body's choices, else of `labels`, each
+    less likely than the one before it by the same gap of 0 to 2 nats.
+    """
+    if not body.get("logprobs"):
+        return None
+    constraint = constraint_of(body)
+    offered = [spaced_pieces(each) for each in (constraint.choices if constraint else ()) or labels]
+    content = []
+    for place, token in enumerate(spaced_pieces(text)):
+        gap = zlib.crc32(f"{place} {text}".encode("utf-8", "surrogatepass")) % 2001 / 1000
+        tokens = list(dict.fromkeys([token, *(each[place] for each in offered if len(each) > place)]))
+        tokens = tokens[: body.get("top_logprobs") or 0]
+        scale = math.log(math.fsum(math.exp(-gap * rank) for rank in range(len(tokens))))
+        told = [_token(each, -gap * rank - scale) for rank, each in enumerate(tokens)]
+        content.append(_token(token, -scale) | {"top_logprobs": told})
+    return {"content": content}
+
+
+def _token(text: str, logprob: float) -> Body:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+
+
+def chat_completion(
+    index: int, model: str, text: str, finish: str, counts: Body, mark: str = "", told: Body | None = None
+) -> Body:
+    """/v1/chat/completions; `mark` is its `system_fingerprint`, by default the model's; `told` its `logprobs`."""
     message: Body = {"role": "assistant", "content": text, "refusal": None, "reasoning": None, "tool_calls": []}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+    choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": finish, "stop_reason": None}
     return {
         "id": f"chatcmpl-{index}",
         "object": "chat.completion",

@@ -33,6 +33,7 @@ class FakeVLLM:
     Args:
         answer: (request body) → text; default: `personalink.lm.hashed_answers(labels)`. Either is held to the body's
             `structured_outputs.choice`, `structured_outputs.json` or `response_format`, and cut at its max_tokens.
+            `logprobs` are drawn from a hash of the text.
         labels: what default answers without a constraint are drawn from.
         model, root: the model's name and what /v1/models says it was loaded from.
         window: `max_model_len`, tokens of prompt and answer together; more is refused as vLLM refuses it.
@@ -83,6 +84,7 @@ class FakeVLLM:
         self.requests = self.running = self.in_flight = self.most_at_once = 0
         self.bodies: list[Body] = []
         self._root, self._port, self._details, self._record = root or model, port, token_details, record
+        self._labels = labels
         self._answer = replies.obeying(answer, labels) if answer else replies.hashed(labels)
         self._faults = {i: Fault.parse(f) if isinstance(f, str) else f for i, f in (faults or {}).items()}
         self._cache_size = (kv_tokens, block)
@@ -268,7 +270,8 @@ class FakeVLLM:
             completion = len(pieces(text))
             cached = held.cached if self._details else None
             counts = replies.usage(len(tokens), completion, cached)
-            data = replies.chat_completion(index, self.model, text, finish, counts, self._fingerprint)
+            told = replies.logprobs(body, text, self._labels)
+            data = replies.chat_completion(index, self.model, text, finish, counts, self._fingerprint, told)
             self._count(len(tokens), completion, held.cached, finish)
             return web.Response(body=json.dumps(data).encode(), content_type="application/json")
         finally:

@@ -115,3 +115,8 @@ def test_hashed_answers_fit_their_constraint(text: str, sample: int) -> None:
         assert isinstance(answer, str)
         assert satisfies(constraint, answer)
         assert script(request) == answer
+
+
+def test_the_length_of_a_text_is_checked() -> None:
+    short = Constraint(schema={"type": "string", "maxLength": 3})
+    assert [satisfies(short, text) for text in ('"abc"', '"abcd"')] == [True, False]
