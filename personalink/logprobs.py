@@ -16,6 +16,9 @@ NEAR_TIE = 0.05
 """Nats: an answer with a smaller margin is a near tie, which another batch, cache or GPU may flip. It is below the step
 of bfloat16 (8 significant bits) between 8 and 16, where logits often lie: 2⁻⁴ = 0.0625."""
 
+NEVER = -9999.0
+"""Stands for a log-probability of −∞, as in vLLM's answers over HTTP: JSON has no infinity."""
+
 Alternative = tuple[str, float]
 """A token's text and its natural log-probability, at most 0."""
 
@@ -25,7 +28,8 @@ class TokenLogprobs:
     """One generated token: its text, its natural log-probability (at most 0), and the likeliest tokens at its place.
 
     The token itself may be among `alternatives` or not. The probabilities are the model's own, before a constraint or
-    a sampler had its say.
+    a sampler had its say; a token that a constraint left no choice for, and that the model was not asked for, has 0
+    and no alternatives.
     """
 
     text: str

@@ -25,6 +25,7 @@ from personalink.lm.choices import ChoiceWalk
 from personalink.lm.hub_model import prompt_tokens
 from personalink.lm.prefixes import Prefixes, shared_by_all
 from personalink.lm.sampling import ChoiceGuide, Guide, Row, Schemas
+from personalink.logprobs import TokenLogprobs, Tokens
 from personalink.text import one_line
 
 WORTH_A_PASS = 16
@@ -178,7 +179,10 @@ class Generation:
         for i, (job, row) in enumerate(zip(batch.jobs, batch.rows, strict=True)):
             if row.over:
                 continue
-            row.take(tokens[i] if row.plain else row.draw(logits[i]))
+            token = tokens[i] if row.plain else row.draw(logits[i])
+            if row.logprobs:
+                row.told.append(self._logprobs(logits[i], token, row.logprobs))
+            row.take(token)
             if row.over:
                 self._answer(job, row, batch.cached[i])
         live = [i for i, row in enumerate(batch.rows) if not row.over and batch.jobs[i].wanted]
@@ -199,7 +203,26 @@ class Generation:
         outcome: Outcome = "truncated" if row.truncated else "ok" if text.strip() else "empty"
         usage = Usage(len(row.prompt), cached, len(row.answer))
         constrained = row.guide.name if row.guide is not None else ""
-        job.answer(Completion(text, outcome, usage, constrained, self.name))
+        job.answer(Completion(text, outcome, usage, constrained, self.name, tokens=self._told(row)))
+
+    def _logprobs(self, logits: torch.Tensor, token: int, most: int) -> TokenLogprobs:
+        """A drawn token beside the `most` likeliest at its place, by the model's own logits (shape [vocabulary])."""
+        logprobs = logits.log_softmax(-1)
+        best = logprobs.topk(min(most, len(logprobs)))
+        others = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return TokenLogprobs(
+            self._spelled(token), float(logprobs[token]), tuple((self._spelled(other), p) for other, p in others)
+        )
+
+    def _told(self, row: Row) -> Tokens | None:
+        """The answer's tokens; those that a constraint left no choice for were not asked of the model."""
+        if not row.logprobs:
+            return None
+        decided = row.answer[len(row.told) :]
+        return (*row.told[: len(row.answer)], *(TokenLogprobs(self._spelled(token), 0.0) for token in decided))
+
+    def _spelled(self, token: int) -> str:
+        return str(self.tokenizer.decode([token], clean_up_tokenization_spaces=False))
 
     def _tensor(self, values: Any) -> torch.Tensor:
         return torch.tensor(values, device=self.model.device)

@@ -17,6 +17,7 @@ import torch
 from personalink.errors import BadRequest
 from personalink.lm.base import Decoding, Request
 from personalink.lm.choices import ChoiceWalk
+from personalink.logprobs import TokenLogprobs
 from personalink.text import one_line
 
 
@@ -136,6 +137,8 @@ class Row:
     def __init__(self, request: Request, prompt: tuple[int, ...], guide: Guide | None, ends: frozenset[int]) -> None:
         self.prompt, self.guide = prompt, guide
         self.answer: list[int] = []
+        self.told: list[TokenLogprobs] = []  # of the tokens that the model was asked for
+        self.logprobs = request.logprobs
         self.ended = self.truncated = False
         self._decoding, self._ends = request.decoding, ends
         self._random = torch.Generator().manual_seed((request.decoding.seed + request.sample) % 2**63)

@@ -24,6 +24,7 @@ from personalink.lm.base import Completion, Constraint, KnownOnceStarted, Outcom
 from personalink.lm.counters import TokenizerCounter
 from personalink.lm.hub_model import check_model, folder_digest, no_chat_template, prompt_tokens
 from personalink.lm.settings import check_whole
+from personalink.logprobs import NEVER, TokenLogprobs, Tokens
 from personalink.text import one_line
 
 ENVIRONMENT = {
@@ -285,6 +286,7 @@ def sampling(request: Request) -> dict[str, Any]:
         "frequency_penalty": d.frequency_penalty,
         "seed": d.seed + request.sample,
         "max_tokens": d.max_tokens,
+        **({"logprobs": request.logprobs} if request.logprobs else {}),
     }
 
 
@@ -307,7 +309,19 @@ def read_output(output: Any, model: str, constrained: bool) -> Completion:
     text = answer.text
     outcome: Outcome = "truncated" if answer.finish_reason == "length" else "ok" if text.strip() else "empty"
     usage = Usage(len(output.prompt_token_ids), output.num_cached_tokens, len(answer.token_ids))
-    return Completion(text, outcome, usage, "structured_outputs" if constrained else "", model)
+    constrained_by = "structured_outputs" if constrained else ""
+    return Completion(text, outcome, usage, constrained_by, model, tokens=read_logprobs(answer))
+
+
+def read_logprobs(answer: Any) -> Tokens | None:
+    """The tokens of vLLM's CompletionOutput; None where it was asked for none. vLLM's −inf is `NEVER`."""
+    if answer.logprobs is None:
+        return None
+    told = []
+    for token, place in zip(answer.token_ids, answer.logprobs, strict=True):
+        entries = {key: (entry.decoded_token or "", max(entry.logprob, NEVER)) for key, entry in place.items()}
+        told.append(TokenLogprobs(*entries[token], tuple(entries.values())))
+    return tuple(told)
 
 
 def _vllm() -> Any:

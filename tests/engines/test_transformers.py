@@ -20,6 +20,7 @@ import pytest
 from personalink import load_sample, task
 from personalink.errors import BadRequest, LMError, PromptTooLong
 from personalink.lm import Completion, Constraint, Decoding, Message, Request, TransformersLM
+from personalink.logprobs import margin
 
 pytestmark = pytest.mark.model
 FOLDER = os.environ.get("PERSONALINK_TEST_MODEL", "")
@@ -188,6 +189,38 @@ def test_a_schema_is_kept_to_where_xgrammar_is(lm: TransformersLM, loop: asyncio
     assert (done.outcome, done.constrained, lm.describe()["schemas"]) == ("ok", "xgrammar", "xgrammar")
     with pytest.raises(BadRequest, match="this schema"):
         run(loop, lm.complete(replace(asked, constraint=Constraint(schema={"type": "no such type"}))))
+
+
+def test_logprobs_are_the_models_own(lm: TransformersLM, loop: asyncio.AbstractEventLoop) -> None:
+    import torch
+
+    engine, free = inner(lm), [replace(request, logprobs=5) for request in news(3, max_tokens=4)]
+    labels = task("lamp2").labels
+    held = [replace(request, constraint=Constraint(choices=labels), decoding=Decoding(24)) for request in free]
+    for request, done in zip([*free, *held], run(loop, together(lm, [*free, *held])), strict=True):
+        assert done.tokens is not None
+        spelled = "".join(token.text for token in done.tokens).removesuffix("<|im_end|>")
+        assert spelled == done.text
+        if request.constraint is None:
+            assert (margin(done.tokens) or 0) > 0  # greedy
+        prompt = engine.prompt(request)
+        with torch.inference_mode():
+            logits = engine.model(torch.tensor([prompt])).logits[0, -1].float()
+        best = logits.log_softmax(-1).topk(5)
+        first = done.tokens[0]
+        assert [text for text, _ in first.alternatives] == [engine.tokenizer.decode([i]) for i in best.indices]
+        assert [p for _, p in first.alternatives] == pytest.approx(best.values.tolist(), abs=1e-3)
+    plain = run(loop, together(lm, [replace(request, logprobs=0) for request in free]))
+    assert all(done.tokens is None for done in plain)
+
+
+def test_what_a_constraint_decides_is_no_flip(lm: TransformersLM, loop: asyncio.AbstractEventLoop) -> None:
+    choices = ("women", "women's rights", "sports")
+    asked = Request((Message("user", "Say hello."),), Decoding(48), Constraint(choices=choices), logprobs=20)
+    done = run(loop, lm.complete(asked))
+    assert "".join(token.text for token in done.tokens).removesuffix("<|im_end|>") == done.text
+    single = replace(asked, constraint=Constraint(choices=("only this",)))
+    assert margin(run(loop, lm.complete(single)).tokens, ("only this",)) is None
 
 
 def test_too_long_is_told_before_running_and_stops_nobody(lm: TransformersLM, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from personalink.lm import Completion, Constraint, Decoding, Message, Request, V
 from personalink.lm.constraints import satisfies
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
+from personalink.logprobs import margin
 
 from .prompts import SCHEMA, ask, news
 from .serving import BLOCK, SHARE, Served
@@ -59,6 +61,26 @@ async def test_the_same_prompts_and_words_as_over_http(engine: VLLMEngine, serve
     same = sum(a.text == b.text for a, b in zip(ours, theirs, strict=True))
     measured(f"{same} of {len(prompts)} answers as over HTTP")
     assert all((done.usage.completion or 0) > 0 for done in ours)
+
+
+async def test_the_same_logprobs_as_over_http(engine: VLLMEngine, server: Served, measured: Tell) -> None:
+    prompts = [replace(request, logprobs=5) for request in news(7, 4, demonstrations=9)]
+    ours = await asyncio.gather(*map(engine.complete, prompts))
+    async with asking(server) as lm:
+        theirs = await asyncio.gather(*map(lm.complete, prompts))
+    apart = []
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert mine.tokens
+        assert yours.tokens
+        assert "".join(token.text for token in mine.tokens).startswith(mine.text)
+        assert margin(mine.tokens) is not None
+        first, second = mine.tokens[0], yours.tokens[0]
+        assert (first.text, len(first.others)) == (second.text, len(second.others))
+        apart += [
+            abs(a.logprob - b.logprob) for a, b in zip(mine.tokens, yours.tokens, strict=False) if a.text == b.text
+        ]
+    measured(f"log-probabilities of the same tokens as over HTTP within {max(apart):.4f} nats")
+    assert max(apart) < 0.05
 
 
 async def test_constraints_bite(engine: VLLMEngine) -> None:
