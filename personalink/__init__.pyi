@@ -51,6 +51,9 @@ from personalink.errors import (
     DataError as DataError,
 )
 from personalink.errors import (
+    DeadlineExceeded as DeadlineExceeded,
+)
+from personalink.errors import (
     IncompleteRun as IncompleteRun,
 )
 from personalink.errors import (
@@ -70,6 +73,9 @@ from personalink.errors import (
 )
 from personalink.errors import (
     ModelNotFound as ModelNotFound,
+)
+from personalink.errors import (
+    NotAnswered as NotAnswered,
 )
 from personalink.errors import (
     PersonaError as PersonaError,

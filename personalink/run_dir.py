@@ -209,7 +209,7 @@ class RunDir:
         for record in self.read_lines("log/attempts.jsonl"):
             if "seconds" in record and found:
                 found[-1]["seconds"] = record["seconds"]
-            else:
+            elif "ended" not in record:  # what a sweep says of a job that ended without a word
                 found.append({"seconds": None, **record})
         return found
 

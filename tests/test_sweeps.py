@@ -107,6 +107,7 @@ def test_four_ends_of_a_job_and_none_takes_another_along(here: Path, name: str) 
             json.loads(attempts.read_text().splitlines()[-1])["why"]
             == Order.read(folder / f"{[*told][failed == 'killed']}.json").why
         )
+        assert all("ended" not in attempt for attempt in RunDir(attempts.parent.parent).attempts())
 
 
 @pytest.mark.parametrize("name", [launcher("joblib")])

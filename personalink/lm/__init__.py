@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from personalink.errors import ConfigError
@@ -59,12 +59,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
+def connect(where: str | Sequence[str], *, model: str | None = None, **options: Any) -> LM:
     """The language model at `where`; nothing is asked or started yet.
 
     - "embedded": the small model that runs inside this process; `model` may be the path of another GGUF file;
     - a path ending in .gguf: that model inside this process;
-    - http://… or https://…: the OpenAI-compatible server there; `model` is its name;
+    - http://… or https://…: the OpenAI-compatible server there; `model` is its name; a list of these: its replicas;
     - "vllm:MODEL": vLLM inside this program, on a Hugging Face folder or the name of a model on the hub;
     - "transformers:MODEL": the same inside this process with transformers, where vLLM does not run;
     - "scripted": a stand-in for tests; `answer` or `labels` among the options.
@@ -75,6 +75,11 @@ def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
     Raises:
         ConfigError: `where` is none of these, or an option is unknown.
     """
+    urls = [where] if isinstance(where, str) else list(where) if isinstance(where, Sequence) else []
+    if urls and all(isinstance(url, str) and url.lower().startswith(("http://", "https://")) for url in urls):
+        from personalink.lm.endpoint import EndpointLM
+
+        return EndpointLM(**_known(EndpointLM, {"base_url": where, "model": model, **options}))
     if not isinstance(where, str):
         raise ConfigError(f"lm: {where!r} is none of {_PLACES}")
     if where == "embedded" or where.lower().endswith(".gguf"):
@@ -82,10 +87,6 @@ def connect(where: str, *, model: str | None = None, **options: Any) -> LM:
 
         path = model if where == "embedded" else where
         return EmbeddedLM(**_known(EmbeddedLM, {"path": path, **options}))
-    if where.lower().startswith(("http://", "https://")):
-        from personalink.lm.endpoint import EndpointLM
-
-        return EndpointLM(**_known(EndpointLM, {"base_url": where, "model": model, **options}))
     if where.startswith("vllm:"):
         from personalink.lm.vllm_engine import VLLMEngine
 

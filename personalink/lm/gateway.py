@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from personalink.errors import Interrupted, LMError
+from personalink.errors import Interrupted, LMError, NotAnswered
 from personalink.lm.base import LM, Completion, Counter, Request, Usage, asking_for
 from personalink.lm.budget import Budget
 from personalink.lm.cache import Cache, Who, who_answers
@@ -165,7 +165,7 @@ class Gateway:
         try:
             return await self.lm.complete(request)
         except BaseException as error:
-            if isinstance(error, LMError):
+            if isinstance(error, LMError) and not isinstance(error, NotAnswered):  # that was never sent
                 self.ledger.failed(bill, error.retries)
             self.failed += 1
             raise

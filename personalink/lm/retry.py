@@ -5,9 +5,9 @@ Knows HTTP's status codes; knows no socket, no clock and no server.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Literal
 
 Kind = Literal["answered", "unconnected", "lost", "late", "limited", "busy", "broken", "malformed", "final"]
@@ -86,8 +86,19 @@ def wait_s(rule: Rule, attempt: int, headers: Mapping[str, str], backoff_s: floa
     60 at most."""
     if rule.at_once and attempt == 0:
         return 0.0
-    with contextlib.suppress(ValueError):
-        seconds = float(headers.get("Retry-After", ""))
-        if seconds >= 0:
-            return min(seconds, LONGEST_WAIT_S)
-    return float(min(backoff_s * 4.0 ** min(attempt, 99), LONGEST_WAIT_S))
+    told = _retry_after(headers)
+    return min(backoff_s * 4.0 ** min(attempt, 99) if told is None else told, LONGEST_WAIT_S)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a Retry-After (RFC 9110, 10.2.3), a number or a date, which counts from the server's own Date; None
+    where there is none that can be read."""
+    told = headers.get("Retry-After", "")
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(told) - parsedate_to_datetime(headers.get("Date", ""))).total_seconds()
+        except (ValueError, TypeError):  # TypeError: one of the two names no time zone
+            return None
+    return seconds if seconds >= 0 else None

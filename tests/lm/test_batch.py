@@ -13,6 +13,8 @@ from personalink.errors import ConfigError, DataError, IntegrityError, NotAnswer
 from personalink.lm.base import Completion, Constraint, Decoding, Message, Request
 from personalink.lm.batch import BatchLM, Results
 from personalink.lm.endpoint import EndpointLM
+from personalink.lm.gateway import Gateway
+from personalink.lm.ledger import Bill
 from personalink.testing import FakeVLLM
 
 
@@ -68,6 +70,13 @@ def test_the_identity_and_the_bodies_are_the_endpoints() -> None:
             ask(lm, request())
         assert lm.pending == {key(request(), lm): live.chat_body(request())[0]}
         asyncio.run(live.aclose())
+
+
+async def test_what_waits_for_a_batch_is_no_failed_call() -> None:
+    gateway = Gateway(BatchLM("m"))
+    with pytest.raises(NotAnswered):
+        await gateway.complete(request(), Bill("u", "answer"))
+    assert (gateway.ledger.total().calls, gateway.ledger.total().failed) == (0, 0)
 
 
 def test_pending_requests_are_written_sorted_by_prompt(tmp_path: Path) -> None:

@@ -59,6 +59,11 @@ async def test_hashed_answers_depend_on_the_request_alone() -> None:
 
 def test_connect_finds_the_right_one() -> None:
     assert isinstance(connect("http://host:1", model="m"), EndpointLM)
+    replicas = connect(["http://host:1", "http://other:1"], model="m")
+    assert isinstance(replicas, EndpointLM)
+    for wrong in ([], ["http://host:1", "embedded"], ["http://host:1", 3], 3):
+        with pytest.raises(ConfigError, match="is none of"):
+            connect(wrong)  # type: ignore[arg-type]
     assert isinstance(connect("embedded", slots=2), EmbeddedLM)
     assert connect("/some/Model-1B.gguf").model == "Model-1B"
     assert connect("embedded", model="/some/Model-1B.gguf").model == "Model-1B"

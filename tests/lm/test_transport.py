@@ -84,7 +84,13 @@ def test_the_table_says_what_each_failure_leads_to() -> None:
     assert set(RULES) | {"answered"} == set(get_args(Kind))
     assert [wait_s(RULES["late"], k, {}, 0.5) for k in range(5)] == [0.5, 2.0, 8.0, 32.0, 60.0]
     assert wait_s(RULES["late"], 5000, {}, 0.5) == 60.0
-    assert wait_s(RULES["busy"], 0, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0.5) == 0.5
+    date = {"Retry-After": "Wed, 21 Oct 2026 07:28:09 GMT"}
+    now = [
+        {"Date": f"Wed, 21 Oct 2026 07:{at} {zone}"} for at, zone in (("28:00", "GMT"), ("29:00", "GMT"), ("28:00", ""))
+    ]
+    assert [wait_s(RULES["busy"], 0, date | at, 0.5) for at in now] == [9.0, 0.5, 0.5]
+    assert [wait_s(RULES["busy"], 0, {"Retry-After": odd}, 0.5) for odd in ("soon", "nan", "-1", "")] == [0.5] * 4
+    assert wait_s(RULES["busy"], 0, date, 0.5) == 0.5  # a date without the server's own says nothing
 
 
 @pytest.mark.parametrize("why", [hang, drip, status(503, "", {"Retry-After": "30"})])
