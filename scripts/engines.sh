@@ -22,7 +22,7 @@ install() {
         "${pip[@]}" uninstall --yes torchvision torchaudio torchcodec
     fi
     "$venv/bin/python" -m pip freeze | grep '^torch==' >"$venv/torch.txt"
-    "${pip[@]}" install --constraint "$venv/torch.txt" -e ".[transformers]" gguf accelerate "pytest>=8" "pytest-asyncio>=0.24"
+    "${pip[@]}" install --constraint "$venv/torch.txt" -e ".[transformers,embedded]" gguf accelerate "pytest>=8" "pytest-asyncio>=0.24"
     "$venv/bin/python" scripts/convert_gguf.py "$model"
 }
 
