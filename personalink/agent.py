@@ -65,7 +65,7 @@ class Agent:
             margins and expected ratings. It takes no further call.
 
     Raises:
-        ConfigError: `constrain` is none of the three, or `logprobs` is out of range.
+        ConfigError: `constrain` is none of the three or constrains a free text, or `logprobs` is out of range.
     """
 
     def __init__(
@@ -81,6 +81,9 @@ class Agent:
             raise ConfigError(f"logprobs is {logprobs}; it must be from 0 to {MOST}")
         if constrain not in ("none", "label", "line"):
             msg = f"constrain is {constrain!r}; it must be none, label or line"
+            raise ConfigError(msg)
+        if constrain != "none" and not task.labels:
+            msg = f"constrain is {constrain!r}, but an answer to task {task.name} is any text; use none"
             raise ConfigError(msg)
         self.task = task
         self.gateway = gateway

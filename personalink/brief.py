@@ -14,7 +14,7 @@ from personalink.data.types import Item
 from personalink.persona import ELLIPSIS, Caps, PersonaState
 from personalink.seeding import stream
 from personalink.slicing import stratified
-from personalink.tasks.base import Task, listed
+from personalink.tasks.base import Task
 from personalink.text import one_line
 
 PROMPT_VERSION = "rewrite/1"
@@ -83,10 +83,18 @@ def clip(text: str, cap: int, count: Callable[[str], int]) -> str:
 
 
 def draw_sample(
-    pool: Sequence[Item], user: str, seed: int, budget: int, item_cap: int, count: Callable[[str], int]
+    pool: Sequence[Item],
+    user: str,
+    seed: int,
+    budget: int,
+    item_cap: int,
+    count: Callable[[str], int],
+    *,
+    by_label: bool = True,
 ) -> tuple[Item, ...]:
-    """A label-stratified, seeded sample of the pool within `budget` tokens, in the pool's order."""
-    order = stratified([pool[i] for i in stream(seed, user, "sample").permutation(len(pool))])
+    """A seeded sample of the pool within `budget` tokens, in the pool's order, stratified by label if `by_label`."""
+    order = [pool[i] for i in stream(seed, user, "sample").permutation(len(pool))]
+    order = stratified(order) if by_label else order
     widest = f"e{len(pool)}"
     chosen: set[str] = set()
     used = 0
@@ -140,11 +148,17 @@ def user_prompt(brief: Brief, task: Task, caps: Caps, item_cap: int, count: Call
 
 
 def _choice(handle: str, item: Item, item_cap: int, count: Callable[[str], int]) -> str:
-    return f"[{handle}] {clip(item.input, item_cap, count)} -> {item.label}"
+    return f"[{handle}] {clip(item.input, item_cap, count)} -> {_short(item.label, item_cap, count)}"
+
+
+def _short(label: str, cap: int, count: Callable[[str], int]) -> str:
+    """A label, clipped as an input is where it is a long text; counted only where it can be too long."""
+    return label if len(label.encode()) <= cap else clip(label, cap, count)
 
 
 def _mistake(mistake: Mistake, item_cap: int, count: Callable[[str], int]) -> str:
-    said, meant = mistake.answered or "nothing usable", mistake.item.label
+    said = _short(mistake.answered or "nothing usable", item_cap, count)
+    meant = _short(mistake.item.label, item_cap, count)
     return f"- {clip(mistake.item.input, item_cap, count)}\n  it said: {said}; this person: {meant}"
 
 
@@ -176,14 +190,14 @@ def _profile(persona: PersonaState, brief: Brief) -> str:
 
 def _order(brief: Brief, task: Task, caps: Caps) -> str:
     """What to write. Limits are told in words, a little under the caps, which code enforces."""
+    room = (caps.rule - 4) * WORDS_PER_TOKEN / (1 if task.rule_labels else 2)  # advice takes half of a rule
     change = "Rewrite the profile so that these mistakes are mended" if brief.mistakes else "Write the profile"
-    what = "ratings" if task.kind == "rating" else "labels"
     return (
         f"{change}, without breaking what works. Do not copy the mistakes' wording; say what holds for new inputs. "
         "Fields:\n"
         f'"preference_summary": at most {int(caps.summary * WORDS_PER_TOKEN * 0.85)} words, in the imperative, '
         "on what this person prefers;\n"
         f'"decision_rules": at most {caps.rules} rules {{"if": a condition of at most '
-        f'{max(2, int((caps.rule - 4) * WORDS_PER_TOKEN))} words, "then": one of the {what} {listed(task.labels)}}};\n'
+        f'{max(2, int(room))} words, "then": {task.then()}}};\n'
         f'"exemplars": at most {caps.exemplars} handles of past choices that show this person best, such as "e1".'
     )

@@ -20,7 +20,7 @@ class SliceScore:
 
     Attributes:
         points: one integer an item (see `Task.points`).
-        value: the same in the metric's unit: share right, −MAE or −RMSE.
+        value: the same in the metric's unit: share right, −MAE, −RMSE or mean F1.
     """
 
     points: tuple[int, ...]
@@ -70,10 +70,11 @@ class NoRegress:
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Accept a score that is better by at least `margin` points an item, on average."""
+    """Accept a score that is better by at least `margin` an item, on average; `unit` points are 1 (see `Task.unit`)."""
 
     margin: float = 0.1
     name: str = "margin"
+    unit: int = 1
 
     def __post_init__(self) -> None:
         if not (isinstance(self.margin, int | float) and 0 <= self.margin < math.inf):
@@ -81,9 +82,9 @@ class Margin:
             raise ConfigError(msg)
 
     def accepts(self, incumbent: SliceScore, candidate: SliceScore) -> bool:
-        """total − total ≥ margin · n, and better at all."""
+        """total − total ≥ margin · unit · n, and better at all."""
         gain = candidate.total - incumbent.total
-        return gain > 0 and gain >= Fraction(str(self.margin)) * len(candidate.points)
+        return gain > 0 and gain >= Fraction(str(self.margin)) * self.unit * len(candidate.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ def exact_p(better: int, worse: int) -> Fraction:
 GATES = ("strict", "no_regress", "margin", "mcnemar")
 
 
-def make_gate(name: str, *, margin: float = 0.1, alpha: float = 0.05) -> Gate:
-    """A gate by name.
+def make_gate(name: str, *, margin: float = 0.1, alpha: float = 0.05, unit: int = 1) -> Gate:
+    """A gate by name; `margin` counts units of `unit` points.
 
     Raises:
         ConfigError: no such gate, or `margin` or `alpha` is out of range.
@@ -131,7 +132,7 @@ def make_gate(name: str, *, margin: float = 0.1, alpha: float = 0.05) -> Gate:
     gates: dict[str, Gate] = {
         "strict": Strict(),
         "no_regress": NoRegress(),
-        "margin": Margin(margin),
+        "margin": Margin(margin, unit=unit),
         "mcnemar": McNemar(alpha),
     }
     if name not in gates:

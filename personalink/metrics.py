@@ -1,4 +1,4 @@
-"""What a row's answers are worth: accuracy and macro-F1, or MAE and RMSE, with a bootstrap interval over items.
+"""What a row's answers are worth: accuracy and macro-F1, MAE and RMSE, or ROUGE, with a bootstrap interval over items.
 
 Knows tasks and labels; knows nothing of models, users or runs. Two readings of the same answers stand side by side:
 ours (the task's parser, labels canonical) and the official LaMP one (raw text, stripped, compared exactly). A label
@@ -8,22 +8,20 @@ of None is INVALID: never right, a class outside the labels for macro-F1, the fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from personalink.errors import ConfigError, DataError
-from personalink.seeding import stream
+from personalink.generation_metrics import TEXT_METRICS, text_metrics, text_scores
+from personalink.stats import checks
+from personalink.stats.bootstrap import Bootstrap, mean_of
+from personalink.stats.macro_f1 import macro_f1_of
 from personalink.text import nearest
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from personalink.tasks.base import Task
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from personalink.stats.records import Floats, Ints, Statistic
+    from personalink.tasks.base import Kind, Task
 
 OUTCOMES = ("ok", "unreadable", "empty", "truncated", "refused", "too_long")
 """How an answer can end (see `agent.Answer`); each is counted as `n_<outcome>`, and the six counts sum to n."""
@@ -31,10 +29,13 @@ OUTCOMES = ("ok", "unreadable", "empty", "truncated", "refused", "too_long")
 HUGE = 1e100
 """The official reading takes any number as a rating; beyond this one its square has no finite sum."""
 
-_BLOCK = 500_000
 _LABEL_METRICS = ("accuracy", "macro_f1", "official_accuracy", "official_macro_f1")
 _RATING_METRICS = ("mae", "rmse", "accuracy", "official_mae", "official_rmse")
 _VALID_ONLY = ("valid_mae", "valid_rmse")
+_METRICS: Mapping[Kind, tuple[str, ...]] = {"label": _LABEL_METRICS, "rating": _RATING_METRICS, "text": TEXT_METRICS}
+_HEADLINES: Mapping[Kind, tuple[str, str]] = {
+    "label": ("accuracy", "macro_f1"), "rating": ("mae", "rmse"), "text": ("rouge_l", "rouge_1"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class Scored:
 
 def primary(task: Task) -> tuple[str, Literal["higher", "lower"]]:
     """The metric that intervals and tests are about, and which direction is better."""
-    return ("accuracy", "higher") if task.kind == "label" else ("mae", "lower")
+    return (headline(task)[0], "lower" if task.kind == "rating" else "higher")
 
 
 def headline(task: Task) -> tuple[str, ...]:
     """The metrics of a results table, the primary one first."""
-    return ("accuracy", "macro_f1") if task.kind == "label" else ("mae", "rmse")
+    return _HEADLINES[task.kind]
 
 
 def score(task: Task, scored: Sequence[Scored]) -> dict[str, float | int | None]:
@@ -70,11 +71,13 @@ def score(task: Task, scored: Sequence[Scored]) -> dict[str, float | int | None]
     Label tasks: `accuracy`, `macro_f1` in [0, 1], higher is better. Macro-F1 is the mean of F1 over *all* labels of
     the task, 0 for a label that occurs in neither gold nor answers (scikit-learn, average="macro", zero_division=0).
     Ratings: `mae`, `rmse` ≥ 0 in points of the scale, lower is better, RMSE = √MSE; `accuracy` exact; `valid_mae`,
-    `valid_rmse` over the `valid_n` answers that could be read.
+    `valid_rmse` over the `valid_n` answers that could be read. Texts: `rouge_l`, `rouge_1` in [0, 1], higher is better,
+    the mean F1 (see `generation_metrics`).
 
     `official_*`: the evaluation of LaMP (Salemi et al. 2024): the stripped raw text must equal a label; for ratings it
     is taken as a float, neither rounded nor clamped, and as the farther end of the scale (ties: the high end) when it
-    is no finite number. Both: `n`, `n_<outcome>`, `n_invalid` (no label, for any reason), `n_truncated_invalid`.
+    is no finite number; for texts it is the answer. All: `n`, `n_<outcome>`, `n_invalid` (no label, for any reason),
+    `n_truncated_invalid`.
 
     Raises:
         DataError: a gold or label outside the label space, or an unknown outcome.
@@ -87,6 +90,8 @@ def score(task: Task, scored: Sequence[Scored]) -> dict[str, float | int | None]
         "n_invalid": sum(s.label is None for s in scored),
         "n_truncated_invalid": sum(s.label is None and s.outcome == "truncated" for s in scored),
     }
+    if task.kind == "text":
+        return {**text_metrics(scored), **counts}
     metrics = _label_metrics(task, scored) if task.kind == "label" else _rating_metrics(task, scored)
     return {**metrics, **counts}
 
@@ -114,49 +119,26 @@ def bootstrap_interval(
         ConfigError: an unknown metric, or `draws` or `level` out of range.
         DataError: see `score`.
     """
-    import numpy as np
-
-    known = _LABEL_METRICS if task.kind == "label" else _RATING_METRICS
+    known = _METRICS[task.kind]
     if metric not in known:
         near = nearest(metric, known)
         msg = f"no interval for metric {metric!r}; " + (
             f"did you mean {near!r}?" if near else f"it must be one of {', '.join(known)}"
         )
         raise ConfigError(msg)
-    if not 0 < level < 1:
-        msg = f"level is {level!r}; it must lie between 0 and 1"
-        raise ConfigError(msg)
+    checks.share(level, "level")
     _check(task, scored)
     if not scored:
         return None
-    statistic = _statistic(task, scored, metric)
-    blocks = resample_blocks(len(scored), draws=draws, seed=seed)
-    values = np.concatenate([statistic(_multiplicities(block)) for block in blocks])
-    tail = (1 - level) / 2
-    low, high = np.quantile(values, [tail, 1 - tail], method="linear")
-    return float(low), float(high)
-
-
-def resample_blocks(n: int, *, draws: int = 10_000, seed: int = 12345) -> Iterator[Ints]:
-    """Bootstrap resamples of n items, a block at a time so that memory stays small.
-
-    Yields index arrays of shape (draws in the block, n), int64 in [0, n); the same for the same (n, draws, seed).
-
-    Raises:
-        ConfigError: `draws` below 1.
-    """
-    if draws < 1:
-        msg = f"draws is {draws!r}; it must be at least 1"
-        raise ConfigError(msg)
-    random = stream(seed, "", "bootstrap")
-    size = max(1, _BLOCK // max(1, n))
-    for start in range(0, draws, size):
-        yield random.integers(0, n, size=(min(size, draws - start), n))
+    bootstrap, statistic, n = Bootstrap(draws, seed, level), _statistic(task, scored, metric), len(scored)
+    interval = bootstrap.interval(statistic, n, bootstrap.values(statistic, n))
+    return interval.low, interval.high
 
 
 def _check(task: Task, scored: Sequence[Scored]) -> None:
     for number, s in enumerate(scored):
-        if s.gold not in task.labels or (s.label is not None and s.label not in task.labels):
+        outside = s.gold not in task.labels or (s.label is not None and s.label not in task.labels)
+        if outside and task.kind != "text":
             wrong = s.gold if s.gold not in task.labels else s.label
             msg = f"answer {number}: {wrong!r} is not a label of task {task.name}"
             raise DataError(msg)
@@ -235,47 +217,21 @@ def _rating_metrics(task: Task, scored: Sequence[Scored]) -> dict[str, float | i
     return metrics
 
 
-def _multiplicities(indices: Ints) -> Floats:
-    """How often each draw holds each item: (draws, n) indices → (draws, n) counts."""
+def _statistic(task: Task, scored: Sequence[Scored], metric: str) -> Statistic:
     import numpy as np
 
-    draws, n = indices.shape
-    flat = (indices + np.arange(draws)[:, None] * n).ravel()
-    return np.bincount(flat, minlength=draws * n).reshape(draws, n).astype(np.float64)
-
-
-def _statistic(task: Task, scored: Sequence[Scored], metric: str) -> Callable[[Floats], Floats]:
-    """A function from multiplicities (draws, n) to the metric of each draw (draws,)."""
-    import numpy as np
-
+    if task.kind == "text":
+        return mean_of(text_scores(scored, metric))
     official = metric.startswith("official_")
     name = metric.removeprefix("official_")
-    n = len(scored)
     if name == "macro_f1":
-        return _macro_f1(*_codes(task, scored, official=official), len(task.labels))
+        return macro_f1_of(*_codes(task, scored, official=official), len(task.labels))
     if name == "accuracy":
         gold, answer = _codes(task, scored, official=official)
-        right = (gold == answer).astype(np.float64)
-        return lambda weights: weights @ right / n
+        return mean_of((gold == answer).astype(np.float64))
     truth, guess = _values(task, scored, official=official)
     error = np.abs(truth - guess)
     if name == "mae":
-        return lambda weights: weights @ error / n
-    return lambda weights: np.sqrt(weights @ error**2 / n)
-
-
-def _macro_f1(gold: Ints, answer: Ints, n_labels: int) -> Callable[[Floats], Floats]:
-    """Macro-F1 of each draw by its confusion counts: F1 = 2·TP / (in gold + in answers), 0 for 0/0."""
-    import numpy as np
-
-    labels = np.arange(n_labels)
-    in_gold = (gold[:, None] == labels).astype(np.float64)
-    in_answer = (answer[:, None] == labels).astype(np.float64)
-    both, either = in_gold * in_answer, in_gold + in_answer
-
-    def statistic(weights: Floats) -> Floats:
-        hits, total = weights @ both, weights @ either
-        means: Floats = np.mean(2 * hits / np.maximum(total, 1), axis=1)
-        return means
-
-    return statistic
+        return mean_of(error)
+    mean_square = mean_of(error**2)
+    return lambda weights: np.sqrt(mean_square(weights))

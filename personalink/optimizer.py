@@ -143,7 +143,10 @@ class Optimizer:
             if config.gate_metric and isinstance(agent.task, RatingTask)
             else agent.task
         )
-        self.gate: Gate = make_gate(config.gate, margin=config.margin, alpha=config.alpha)
+        self.gate: Gate = make_gate(config.gate, margin=config.margin, alpha=config.alpha, unit=self.task.unit)
+        if config.slice_by == "stratified" and not self.task.labels:
+            msg = f"optimizer.slice_by is 'stratified', but the labels of task {self.task.name} are texts; use random"
+            raise ConfigError(msg)
         self.slicer: Slicer = config.slicer()
         self.rewriter: Rewriter = JsonRewriter(
             agent.task,
@@ -256,7 +259,8 @@ class Optimizer:
             exemplars = {e.item_id for e in kept.persona.exemplars}
             sample = tuple(item for item in split.pool if item.id in exemplars)
         else:
-            sample = draw_sample(split.pool, user.id, self.seed, sample_budget, config.item_tokens, count)
+            limits, by_label = (sample_budget, config.item_tokens), bool(self.task.labels)
+            sample = draw_sample(split.pool, user.id, self.seed, *limits, count, by_label=by_label)
         mistakes = kept.mistakes() if sees != "profile" else ()
         shown, left_out = fit_mistakes(mistakes, mistake_budget, config.item_tokens, count)
         if rejected is not None:

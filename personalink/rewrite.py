@@ -69,7 +69,7 @@ class JsonRewriter:
     """The standard rewriter: one JSON object with three fields.
 
     Attributes:
-        task: whose labels rules may name. caps, counter: the persona's bounds.
+        task: says what rules may lead to. caps, counter: the persona's bounds.
         item_cap: tokens shown of one item. max_tokens: room for the reply.
         constrain: ask the server to enforce the schema. seed: sent with the request.
         temperature: above 0 only when rejected proposals are drawn again.
@@ -101,9 +101,11 @@ class JsonRewriter:
         def text(cap: int) -> dict[str, Any]:
             return {"type": "string", "maxLength": cap * CHARACTERS_PER_TOKEN}
 
+        labels = self.task.rule_labels
+        then = {"type": "string", "enum": list(labels)} if labels else text(self.caps.rule)
         rule = {
             "type": "object",
-            "properties": {"if": text(self.caps.rule), "then": {"type": "string", "enum": list(self.task.labels)}},
+            "properties": {"if": text(self.caps.rule), "then": then},
             "required": ["if", "then"],
             "additionalProperties": False,
         }
@@ -164,22 +166,24 @@ class JsonRewriter:
         if summary and len(summary) >= self.caps.summary * CHARACTERS_PER_TOKEN:
             summary = drop_sentence(one_line(summary), self.caps.summary, notes)
         limit = self.caps.rule * CHARACTERS_PER_TOKEN
-        notes += [f"rule {pair[0]!r:.40} dropped: it may be cut off" for pair in rules if len(pair[0]) >= limit]
-        return summary, [pair for pair in rules if len(pair[0]) < limit]
+        cut = [pair for pair in rules if max(map(len, pair)) >= limit]
+        notes += [f"rule {pair[0]!r:.40} dropped: it may be cut off" for pair in cut]
+        return summary, [pair for pair in rules if pair not in cut]
 
     def _rule(self, pair: tuple[str, str], brief: Brief, notes: list[str]) -> Rule | None:
         """A rule with where it came from: as it stood in the incumbent, or from the items shown with its label.
 
         It must name a label of the task, not only hold one ("not sports"). Ratings may name what lies between two of
-        them ("4.5").
+        them ("4.5"). Where rules give advice, any words will do.
         """
         condition = _IF.sub("", one_line(pair[0]))
         label = one_line(pair[1])
-        read = self.task.parse(label)
-        if read.label is None or read.how in ("contained", "clamped"):
-            notes.append(f"rule {condition!r:.40} dropped: {label!r:.40} is no label")
-            return None
-        label = label if read.how == "rounded" else read.label
+        if self.task.rule_labels:
+            read = self.task.parse(label)
+            if read.label is None or read.how in ("contained", "clamped"):
+                notes.append(f"rule {condition!r:.40} dropped: {label!r:.40} is no label")
+                return None
+            label = label if read.how == "rounded" else read.label
         for old in brief.incumbent.decision_rules:
             if (old.condition, old.label) == (condition, label):
                 return old
@@ -252,14 +256,19 @@ def _three_fields(fields: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]]
 def quotes_slice(persona: PersonaState, held: Sequence[Item], elsewhere: Sequence[Item], length: int) -> str | None:
     """The run of `length` words that the summary or a rule copies from a held item and no other item holds, or None.
 
-    Words are `[a-z0-9']+` (SPEC §1). Exemplars are not looked at: they are pool items by construction.
+    Words are `[a-z0-9']+` (SPEC §1); of an item, its input and its label. Exemplars are not looked at: they are pool
+    items by construction.
     """
     written = word_runs(persona.preference_summary, length)
     for rule in persona.decision_rules:
-        written |= word_runs(rule.condition, length)
+        written |= word_runs(rule.condition, length) | word_runs(rule.label, length)
     if not written:
         return None
-    copied = written & set().union(*(word_runs(item.input, length) for item in held))
+    copied = written & _runs(held, length)
     if copied:
-        copied -= set().union(*(word_runs(item.input, length) for item in elsewhere))
+        copied -= _runs(elsewhere, length)
     return " ".join(min(copied)) if copied else None
+
+
+def _runs(items: Sequence[Item], length: int) -> set[tuple[str, ...]]:
+    return set().union(*(word_runs(text, length) for item in items for text in (item.input, item.label)))

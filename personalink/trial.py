@@ -39,24 +39,33 @@ class Trial:
     @property
     def score(self) -> SliceScore:
         """The slice score, every unanswered item at its best: exact when complete, an upper bound before."""
-        points = tuple(
-            self.task.points(self.answers[i].reading, item.label) if i in self.answers else self.task.best_points
-            for i, item in enumerate(self.items)
-        )
+        points = tuple(self._points(i) for i in range(len(self.items)))
         return SliceScore(points, self.task.slice_value(sum(points), len(points)))
 
     def mistakes(self, among: Sequence[int] | None = None) -> tuple[Mistake, ...]:
-        """Items answered otherwise than the user's label, in the slice's order; `among` narrows to some places."""
-        places = range(len(self.items)) if among is None else among
-        return tuple(
-            Mistake(self.items[i], self.answers[i].reading.label)
-            for i in places
-            if i in self.answers and self.answers[i].reading.label != self.items[i].label
-        )
+        """Items answered otherwise than by the user's label; `among` narrows to some places.
+
+        In the slice's order; where any text is a label, nearly every answer is a mistake, and the worst stand first.
+        """
+        wrong = self.wrong_places()
+        places = wrong if among is None else [i for i in among if i in wrong]
+        if not self.task.labels:
+            places.sort(key=self._points)
+        return tuple(Mistake(self.items[i], self.answers[i].reading.label) for i in places)
 
     def wrong_places(self) -> list[int]:
-        """Places of the mistakes."""
-        return [i for i, answer in sorted(self.answers.items()) if answer.reading.label != self.items[i].label]
+        """Places of the mistakes: answers that are neither the user's label nor worth the best points."""
+        return [
+            i
+            for i, answer in sorted(self.answers.items())
+            if answer.reading.label != self.items[i].label and self._points(i) < self.task.best_points
+        ]
+
+    def _points(self, place: int) -> int:
+        """Points of one item; the best while it is unanswered."""
+        if place not in self.answers:
+            return self.task.best_points
+        return self.task.points(self.answers[place].reading, self.items[place].label)
 
 
 def waves(incumbent: Trial, candidate: Trial, *, race: bool) -> list[list[int]]:

@@ -2,8 +2,9 @@
 
     python scripts/download_lamp.py --root data/lamp --tasks news ratings --split-kind user --splits dev
 
-Writes `<root>/<lamp2|lamp2_tags|lamp3>/<user|time>/<split>_{questions,outputs}.json` (test splits have no outputs) and
-`<root>/SHA256SUMS`. Files that are there already are not fetched again: the same command goes on where it stopped.
+Writes `<root>/<task>/<user|time>/<split>_{questions,outputs}.json` (tasks are lamp1, lamp2, …; test splits have no
+outputs) and `<root>/SHA256SUMS`. Files that are there already are not fetched again: the same command goes on where it
+stopped.
 
 About the sums: the publisher gives none. Those written here are of what came the first time, so they tell whether a
 file changed since (on this disk, or at the publisher), not whether it was right then. Each file is also read with
@@ -30,7 +31,15 @@ from personalink.data.lamp_files import SPLIT_KINDS, SPLITS
 from personalink.errors import DataError, IntegrityError, PersonalinkError, Unreachable
 
 BASE_URL = "https://ciir.cs.umass.edu/downloads/LaMP"
-TASKS = {"news": ("lamp2", "LaMP_2"), "movies": ("lamp2_tags", "LaMP_2/new"), "ratings": ("lamp3", "LaMP_3")}
+TASKS = {
+    "citations": ("lamp1", "LaMP_1"),
+    "news": ("lamp2", "LaMP_2"),
+    "movies": ("lamp2_tags", "LaMP_2/new"),
+    "ratings": ("lamp3", "LaMP_3"),
+    "headlines": ("lamp4", "LaMP_4"),
+    "titles": ("lamp5", "LaMP_5"),
+    "tweets": ("lamp7", "LaMP_7"),
+}
 SUMS = "SHA256SUMS"
 BLOCK = 1 << 18
 

@@ -3,7 +3,16 @@
 import pytest
 
 from personalink.data.types import Item, Query, User
-from personalink.floors import bm25_median, bm25_vote, floors_for, majority_label, median_rating
+from personalink.floors import (
+    bm25_median,
+    bm25_vote,
+    first_sentence,
+    floors_for,
+    majority_label,
+    median_rating,
+    nearest_option,
+    nearest_text,
+)
 from personalink.tasks import task
 
 QUERY = Query("q", "a football match")
@@ -56,3 +65,29 @@ def test_which_floors_a_task_has():
     rows = floors_for(task("lamp3"))
     assert list(rows) == ["Floor: median rating", "Floor: most common rating", "Floor: BM25-5 median"]
     assert [row(rated(5, 1, 5), QUERY) for row in rows.values()] == ["5", "5", "5"]
+    assert list(floors_for(task("lamp4"))) == ["Floor: BM25-1 text", "Floor: first sentence of the input"]
+    assert list(floors_for(task("lamp1"))) == ["Floor: nearest option"]
+
+
+def test_the_text_of_the_most_relevant_item():
+    assert nearest_text(user(("tax", "On tax"), ("a football match", "Two goals")), QUERY) == "Two goals"
+    assert nearest_text(user(("law", "On law"), ("tax", "On tax")), QUERY) == "On law"  # a tie: the earlier
+    assert nearest_text(user(), QUERY) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [("One. Two.", "One."), ("No end", "No end"), (" So!\nWhat? ", "So!"), ("a\nb. c", "a b."), ("", None)],
+)
+def test_the_first_sentence_of_the_input(text, first):
+    assert first_sentence(user(), Query("q", text)) == first
+
+
+def test_the_option_that_is_the_most_like_an_item_with_its_right_option():
+    floor = nearest_option(task("lamp1"))
+    papers = user(("Graph colouring\n[1] Sorting networks\n[2] Planar graphs", "[2]"))
+    assert floor(papers, Query("q", "x\n[1] Sorting networks\n[2] Planar maps")) == "[2]"  # [1] was a stranger's
+    assert floor(papers, Query("q", "x\n[1] Colouring maps\n[2] Sorting")) == "[1]"
+    assert floor(papers, Query("q", "x\n[1] a\n[2] b")) == "[1]"
+    assert floor(papers, Query("q", "no options")) is None
+    assert floor(user(), Query("q", "x\n[1] a\n[2] b")) is None

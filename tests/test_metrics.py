@@ -11,7 +11,8 @@ from sklearn.metrics import f1_score, mean_absolute_error, root_mean_squared_err
 
 from personalink.agent import AnswerOutcome
 from personalink.errors import ConfigError, DataError
-from personalink.metrics import OUTCOMES, Scored, bootstrap_interval, headline, primary, resample_blocks, score
+from personalink.metrics import OUTCOMES, Scored, bootstrap_interval, headline, primary, score
+from personalink.stats.bootstrap import resample_blocks
 from personalink.tasks import task
 
 NEWS = task("lamp2")
@@ -193,18 +194,6 @@ def test_half_width_at_the_papers_size():
     low, high = bootstrap_interval(NEWS, news([0] * 200, [0] * 149 + [1] * 51), "accuracy")
     assert (high - low) / 2 == pytest.approx(0.06, abs=0.004)
     assert low < 0.745 < high
-
-
-def test_draws_depend_on_seed_and_n_alone(monkeypatch):
-    whole = np.concatenate(list(resample_blocks(40, draws=100)))
-    assert whole.shape == (100, 40)
-    assert whole.min() == 0
-    assert whole.max() == 39
-    assert not np.array_equal(whole, np.concatenate(list(resample_blocks(40, draws=100, seed=0))))
-    monkeypatch.setattr("personalink.metrics._BLOCK", 280)
-    blocks = list(resample_blocks(40, draws=100))
-    assert len(blocks) == 15
-    assert np.array_equal(whole, np.concatenate(blocks))
 
 
 def test_importing_loads_no_sklearn():

@@ -397,3 +397,28 @@ def test_a_reply_counts_as_constrained_only_where_it_keeps_to_the_schema():
     assert read(reply(), constrained="response_format").constrained == "response_format"
     assert read("Here: " + reply(), constrained="response_format").constrained == ""
     assert read(reply()).constrained == ""
+
+
+@pytest.mark.parametrize("name", ["lamp1", "lamp4"])
+def test_advice_may_be_any_words_within_the_cap(name):
+    one = rewriter(task(name), Caps(rule=12))
+    then = one.schema(BRIEF)["properties"]["decision_rules"]["items"]["properties"]["then"]
+    assert then == {"type": "string", "maxLength": 12 * 6}
+    rules = [
+        {"if": "a list", "then": "begin with a number"},
+        {"if": "x", "then": "too long " * 9},
+        {"if": "y", "then": " "},
+    ]
+    made = one.read(Completion(reply(decision_rules=rules), "ok"), BRIEF)
+    assert [rule.render() for rule in made.persona.decision_rules] == ["- if a list -> begin with a number"]
+
+
+def test_a_label_of_the_slice_in_a_rules_advice_is_a_quote():
+    held = [Item("h", "x", "one two three four five")]
+    copied = persona("", "y")
+    advice = PersonaState(
+        "", (), (Rule("y", "say one two three four five now"),), caps=Caps(rule=40, total=99), counter=WORDS
+    )
+    assert quotes_slice(copied, held, [], 5) is None
+    assert quotes_slice(advice, held, [], 5) == "one two three four five"
+    assert quotes_slice(advice, held, [Item("o", "z", "One two three four five")], 5) is None

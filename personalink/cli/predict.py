@@ -148,10 +148,10 @@ def _opened(path: str) -> tuple[PersonaState, bool]:
 
 
 def _check_labels(path: str, persona: PersonaState, task: Task) -> None:
-    """Refuse a persona of another task; a rule about ratings may name any number."""
+    """Refuse a persona of another task; a rule about ratings may name any number, and advice any words."""
     for what, pieces in (("exemplar", persona.exemplars), ("rule", persona.decision_rules)):
         for piece in pieces:
-            if what == "rule" and task.kind == "rating" and _is_number(piece.label):
+            if what == "rule" and (not task.rule_labels or (task.kind == "rating" and _is_number(piece.label))):
                 continue
             try:
                 task.check_label(piece.label)

@@ -1,8 +1,9 @@
-"""The official LaMP files (Salemi et al. 2024): news categories, movie tags and product ratings.
+"""The official LaMP files (Salemi et al. 2024): citations, news categories, movie tags, product ratings, headlines,
+paper titles and tweets.
 
 Questions are a JSON list of `{"id", "input", "profile"}`, since the time split also `"user_id"`; outputs are
-`{"task", "golds": [{"id", "output"}]}`, joined by id and never by position. Knows the three label spaces and the
-wording of the instructions, which it takes off; does not know how a question is put to a model or scored.
+`{"task", "golds": [{"id", "output"}]}`, joined by id and never by position. Knows how a file becomes users, and what is
+left out; what each task's file looks like is in `lamp_forms`; does not know how a question is put to a model or scored.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from personalink.canonical import digest
+from personalink.data.lamp_forms import FORMS, Form, detect
+from personalink.data.lamp_pairs import citation_users, tweet_items
 from personalink.data.leaks import holds_query
 from personalink.data.reading import as_path, cleaned, described, is_later, moment, quoted, read_json
 from personalink.data.siblings import SiblingIndex
@@ -22,57 +24,8 @@ from personalink.data.types import Dataset, Item, Query, User
 from personalink.errors import DataError
 from personalink.text import nearest, normalised
 
-NEWS_LABELS = (
-    "food & drink", "sports", "education", "parents", "religion", "travel", "business", "crime",
-    "science & technology", "culture & arts", "entertainment", "politics", "women", "style & beauty",
-    "healthy living",
-)  # fmt: skip
-TAG_LABELS = (
-    "sci-fi", "based on a book", "comedy", "action", "twist ending", "dystopia", "dark comedy", "classic",
-    "psychology", "fantasy", "romance", "thought-provoking", "social commentary", "violence", "true story",
-)  # fmt: skip
-RATING_LABELS = ("1", "2", "3", "4", "5")
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """One task's file form: its keys, its labels and where its instruction ends (`cue` … `marker` text)."""
-
-    task: str
-    words: str
-    number: str
-    label_key: str
-    text_key: str
-    cue: str
-    marker: re.Pattern[str]
-    labels: tuple[str, ...]
-
-    def label(self, value: object) -> str | None:
-        """The label as the label space writes it, or None when it is not one of them."""
-        text = " ".join(str(value).split()).casefold()
-        if self.task == "lamp3" and re.fullmatch(r"[1-5]\.0+", text):
-            text = text[0]
-        return text if text in self.labels else None
-
-    def text(self, asked: str) -> str:
-        """The question without the official instruction; all of it when there is no instruction."""
-        found = self.marker.search(asked)
-        if found and self.cue in asked[: found.start()].casefold():
-            return cleaned(asked[found.end() :])
-        return cleaned(asked)
-
-
-_FORMS = {
-    form.task: form
-    for form in (
-        _Form("lamp2", "news", "2", "category", "text", "which category",
-              re.compile(r"(?<!\S)article:"), NEWS_LABELS),
-        _Form("lamp2_tags", "movie tags", "2", "tag", "description", "which tag",
-              re.compile(r"(?<!\S)description:"), TAG_LABELS),
-        _Form("lamp3", "product ratings", "3", "score", "text", "score of the following",
-              re.compile(r"(?<!\S)review:"), RATING_LABELS),
-    )
-}  # fmt: skip
+_NEWS = ("lamp2", "lamp4")
+"""Tasks whose questions without a user id may be of one author."""
 
 
 class _Place(NamedTuple):
@@ -104,14 +57,15 @@ def load_lamp(
       later than a dated query, or are the user's own query (see `leaks.holds_query`) are left out; so are questions
       without a text.
     - History is sorted by date (stable) when every item has a readable one, and in file order otherwise.
-    - News files without user ids: siblings are found by the overlap of profiles and share `User.group`. A sibling's
-      query may stand in a history, so take one user of each group, as `make_manifest` does.
+    - News files (categories and headlines) without user ids: siblings are found by the overlap of profiles and share
+      `User.group`. A sibling's query may stand in a history, so take one user of each group, as `make_manifest` does.
+    - Profiles of citations and tweets hold no pairs: items are made of them (see `lamp_pairs`).
 
     Args:
         questions: the questions file.
         outputs: the outputs file; None where there is none (test splits), and then there are no golds.
-        task: "lamp2" (news), "lamp2_tags" (movie tags) or "lamp3" (ratings), to be checked against the profiles' key;
-            None takes what the file is.
+        task: "lamp1" (citations), "lamp2" (news), "lamp2_tags" (movie tags), "lamp3" (ratings), "lamp4" (headlines),
+            "lamp5" (paper titles) or "lamp7" (tweets), to be checked against the file; None takes what the file is.
         source: the dataset's name; None makes one from task and split, such as "lamp2/dev" or "lamp2-time/dev".
 
     Raises:
@@ -119,14 +73,14 @@ def load_lamp(
     """
     path = as_path(questions, "questions")
     answers = None if outputs is None else as_path(outputs, "outputs")
-    if task is not None and task not in _FORMS:
-        hint = nearest(task, _FORMS)
-        known = ", ".join(_FORMS)
+    if task is not None and task not in FORMS:
+        hint = nearest(task, FORMS)
+        known = ", ".join(FORMS)
         raise DataError(
             f"task {quoted(task)} is not known here; " + (f"meant {hint}?" if hint else f"take one of {known}")
         )
     records, sha = _read_questions(path)
-    form = _detect(path, records, task)
+    form = detect(path, records, task)
     golds, golds_sha = _read_golds(answers, form) if answers is not None else ({}, None)
     loader = _Loader(path, form, source or _source(path, form.task))
     users = loader.users(records)
@@ -143,7 +97,7 @@ def load_lamp(
 class _Loader:
     """Turns the records of one questions file into users, counting what it leaves out."""
 
-    def __init__(self, file: Path, form: _Form, source: str) -> None:
+    def __init__(self, file: Path, form: Form, source: str) -> None:
         self.file, self.form, self.source = file, form, source
         self.dropped: Counter[str] = Counter()
         self._siblings = SiblingIndex()
@@ -159,7 +113,7 @@ class _Loader:
             if id_ in seen:
                 place.fail(f"the id was used by question {seen[id_]}; ids must be unique in a file")
             seen[id_] = number
-            text = self.form.text(_string(record, "input", place))
+            text = self.form.question(_string(record, "input", place))
             named = named or record.get("user_id") is not None
             user = _id(record, "user_id", place) if record.get("user_id") is not None else id_
             profile = _profile(record, place)
@@ -172,7 +126,9 @@ class _Loader:
                 users[user] = User(user, self.source, self._history(user, query, profile, place), (query,))
         if not users:
             raise DataError(f"{self.file}: no question has a text after its instruction")
-        groups = {} if named or self.form.task != "lamp2" else self._siblings.groups()
+        if self.form.task == "lamp1":
+            return citation_users(list(users.values()), self.dropped)
+        groups = {} if named or self.form.task not in _NEWS else self._siblings.groups()
         return tuple(
             User(user.id, user.source, user.history, user.queries, groups.get(user.id, "")) for user in users.values()
         )
@@ -180,6 +136,7 @@ class _Loader:
     def _history(self, user: str, query: Query, profile: list[Any], place: _Place) -> tuple[Item, ...]:
         """The items that may be used for `query`, in order."""
         own = normalised(query.input)
+        asked = (Query(query.id, self.form.subject(query.input)),)
         kept: dict[str, Item] = {}
         articles: list[tuple[str, str]] = []
         for number, record in enumerate(profile):
@@ -189,7 +146,7 @@ class _Loader:
                 articles.append((item.title, text))
             if item.id in kept:
                 problem = "item id repeated in one profile"
-            elif not problem and holds_query(item, (query,)):
+            elif not problem and holds_query(item, asked):
                 problem = "query in own history"
             elif not problem and item.date and query.date and is_later(item.date, query.date):
                 problem = "item later than its query"
@@ -197,16 +154,17 @@ class _Loader:
                 self.dropped[problem] += 1
             else:
                 kept[item.id] = item
-        if self.form.task == "lamp2":
+        if self.form.task in _NEWS:
             self._siblings.add(user, articles, own)
-        return in_order(list(kept.values()))
+        items = in_order(list(kept.values()))
+        return tuple(tweet_items(items, self.dropped)) if self.form.task == "lamp7" else items
 
     def _item(self, record: Any, place: _Place) -> tuple[Item, str]:
         """One profile entry and why it cannot be used ("" when it can)."""
         form = self.form
         if not isinstance(record, dict):
             place.fail(f"must be an object, not {described(record)}")
-        other = [f for f in _FORMS.values() if f.label_key in record and form.label_key not in record]
+        other = [f for f in FORMS.values() if f.coded and f.label_key in record and form.label_key not in record]
         if other:
             place.fail(f'carries "{other[0].label_key}" ({other[0].words}), the rest of the file "{form.label_key}"')
         id_ = _id(record, "id", place)
@@ -215,7 +173,8 @@ class _Loader:
         title = record.get("title")
         if title is not None and not isinstance(title, str):
             place.fail(f'"title" must be a string, not {described(title)}')
-        problem = "item without a text" if not text else "label outside the label space" if label is None else ""
+        without = "label outside the label space" if form.coded else "item without a title"
+        problem = "item without a text" if not text else without if label is None else ""
         return Item(id_, text, label or "", self._date(record, place), cleaned(title or "")), problem
 
     def _date(self, record: Mapping[str, Any], place: _Place) -> str | None:
@@ -255,40 +214,7 @@ def _read_questions(path: Path) -> tuple[list[Any], str]:
     return value, sha
 
 
-def _detect(path: Path, records: list[Any], task: str | None) -> _Form:
-    """Which task a file is, by the first profile entry that carries a label; checked against `task`."""
-    keys: set[str] = set()
-    for record in records:
-        profile = record.get("profile")
-        for entry in profile if isinstance(profile, list) else ():
-            found = [f for f in _FORMS.values() if isinstance(entry, dict) and f.label_key in entry]
-            if found and task is not None and all(f.task != task for f in found):
-                wanted = _FORMS[task]
-                raise DataError(
-                    f'{path}: this is {found[0].words} (profiles carry "{found[0].label_key}"), not {wanted.words} '
-                    f'("{wanted.label_key}"); give task="{found[0].task}" or the {wanted.words} files'
-                )
-            if found:
-                return _FORMS[task] if task is not None else found[0]
-            keys |= set(entry) if isinstance(entry, dict) else set()
-    name = _unsupported(keys)
-    if name:
-        raise DataError(f"{path}: this looks like {name} (profiles carry no label), which is not supported yet")
-    if task is not None:
-        return _FORMS[task]
-    raise DataError(f'{path}: no profile carries "category", "tag" or "score", so give task= to say what the file is')
-
-
-def _unsupported(keys: set[str]) -> str:
-    """The other LaMP tasks whose profiles have these keys; "" when none has."""
-    if "abstract" in keys:
-        return "LaMP-1 (citations) or LaMP-5 (paper titles)"
-    if {"title", "text"} <= keys:
-        return "LaMP-4 (headlines) or LaMP-6 (e-mail subjects)"
-    return "LaMP-7 (tweets)" if "text" in keys else ""
-
-
-def _read_golds(path: Path, form: _Form) -> tuple[dict[str, str], str]:
+def _read_golds(path: Path, form: Form) -> tuple[dict[str, str], str]:
     """Question id → gold label, and the file's digest."""
     value, sha = read_json(path)
     if isinstance(value, list):
@@ -307,9 +233,11 @@ def _read_golds(path: Path, form: _Form) -> tuple[dict[str, str], str]:
         id_ = _id(record, "id", _Place(path, "gold", number))
         place = _Place(path, "gold", number, id_)
         output = _label(record, form, place, key="output")
-        label = form.label(output)
+        label = form.gold(output)
+        if label is None and not form.labels:
+            place.fail('"output" must not be empty')
         if label is None:
-            also = [f.words for f in _FORMS.values() if f.label(output) is not None]
+            also = [f.words for f in FORMS.values() if f.labels and f.gold(output) is not None]
             place.fail(
                 f'"output" {quoted(str(output))} is not a label of {form.words}'
                 + (f" but of {also[0]}" if also else "")
@@ -351,7 +279,7 @@ def _string(record: Mapping[str, Any], key: str, place: _Place) -> str:
     return value
 
 
-def _label(record: Mapping[str, Any], form: _Form, place: _Place, key: str = "") -> str | float:
+def _label(record: Mapping[str, Any], form: Form, place: _Place, key: str = "") -> str | float:
     """A label field: a string, or for ratings also a number."""
     key = key or form.label_key
     value = record.get(key)

@@ -1,7 +1,8 @@
 """Where LaMP files lie under a folder: the download script's layout and the official ones.
 
-Ours is `<root>/<lamp2|lamp2_tags|lamp3>/<user|time>/<split>_{questions,outputs}.json`. Knows names and folders only;
-what is in the files is the loader's business, and so is telling news from movie tags, which share "LaMP_2".
+Ours is `<root>/<task>/<user|time>/<split>_{questions,outputs}.json`, tasks as in `TASK_FOLDERS`. Knows names and
+folders only; what is in the files is the loader's business, and so is telling news from movie tags, which share
+"LaMP_2".
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from personalink.data.reading import quoted
 from personalink.errors import DataError
 
 TASK_FOLDERS = {
+    "lamp1": ("LaMP_1",),
     "lamp2": ("LaMP_2N", "LaMP_2"),
     "lamp2_tags": ("LaMP_2/new", "LaMP_2M", "LaMP_2"),
     "lamp3": ("LaMP_3",),
+    "lamp4": ("LaMP_4",),
+    "lamp5": ("LaMP_5",),
+    "lamp7": ("LaMP_7",),
 }
 SPLITS = ("train", "dev", "test")
 SPLIT_KINDS = ("user", "time")
@@ -28,7 +33,7 @@ def find_lamp(root: str | Path, task: str, split: str = "dev", split_kind: str =
 
     Args:
         root: the folder that holds the downloads.
-        task: "lamp2" (news), "lamp2_tags" (movie tags) or "lamp3" (ratings).
+        task: one of `TASK_FOLDERS`, such as "lamp2" (news) or "lamp4" (headlines).
         split: "train", "dev" or "test".
         split_kind: "user" (users differ between splits) or "time" (each user's past predicts the later).
 

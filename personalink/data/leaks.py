@@ -19,15 +19,15 @@ CONTAINED_FROM = 40
 def holds_query(item: Item, queries: Iterable[Query]) -> bool:
     """Whether an item is one of the user's own queries: the same text, a long query's text inside it, or the same id.
 
-    The item's title counts as text. Ids are compared within one user only, where a query's own id on a history item
-    means the query itself was filed there.
+    The item's title counts as text, and so does a long label (a tweet). Ids are compared within one user only, where a
+    query's own id on a history item means the query itself was filed there.
     """
     texts = (normalised(item.input), normalised(item.title))
     for query in queries:
         wanted = normalised(query.input)
         if item.id == query.id or (wanted and wanted in texts):
             return True
-        if len(wanted) >= CONTAINED_FROM and any(wanted in text for text in texts):
+        if len(wanted) >= CONTAINED_FROM and any(wanted in text for text in (*texts, normalised(item.label))):
             return True
     return False
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from personalink.errors import DataError
+from personalink.text import one_line
 
 
 def as_path(value: Any, what: str) -> Path:
@@ -26,20 +29,31 @@ def as_path(value: Any, what: str) -> Path:
     return Path(value)
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """While a file is read: what the system says against it becomes one line.
+
+    Raises:
+        DataError: there is no such file, or it cannot be read.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: this is a folder; give the file itself") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or one_line(str(error))}") from None
+
+
 def read_text(path: Path) -> tuple[str, str]:
     """A UTF-8 file's text (a byte order mark is taken off) and the SHA-256 of its bytes.
 
     Raises:
         DataError: there is no such file, it cannot be opened, it is empty, or it is not UTF-8.
     """
-    try:
+    with readable(path):
         raw = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{path}: this is a folder; give the file itself") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

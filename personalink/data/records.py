@@ -1,4 +1,4 @@
-"""People's own labelled past as plain rows: CSV, TSV or JSON lines.
+"""People's own labelled past as plain rows: CSV, TSV, JSON lines or Parquet.
 
 A row has `user`, `input`, `label` and, where known, `date`, `id` and `split` ("history" or "query"). Knows rows and
 columns; does not know what the labels mean, which is the task's business.
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from personalink.canonical import digest
+from personalink.canonical import digest, file_digest
 from personalink.data.lamp import in_order
 from personalink.data.leaks import holds_query
-from personalink.data.reading import as_path, cleaned, described, is_later, moment, quoted, read_text
+from personalink.data.parquet import parquet_rows
+from personalink.data.reading import as_path, cleaned, described, is_later, moment, quoted, read_text, readable
 from personalink.data.types import Dataset, Item, Query, User
 from personalink.errors import DataError
 from personalink.text import nearest
@@ -27,11 +28,12 @@ FIELDS = ("user", "input", "label", "date", "id", "split")
 _REQUIRED = ("user", "input", "label")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _LINES = (".jsonl", ".ndjson")
+_PARQUET = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row as read: its line and its cells by our field names; absent and null cells are ""."""
+    """One row as read: its line (in Parquet its number) and its cells by our field names; absent and null are ""."""
 
     line: int
     cells: Mapping[str, str]
@@ -48,10 +50,10 @@ def load_records(
     columns: Mapping[str, str] | None = None,
     holdout: str = "latest",
 ) -> Dataset:
-    """Users, histories and queries from one file of rows; `.csv`, `.tsv`, `.jsonl` or `.ndjson`, UTF-8.
+    """Users, histories and queries from one file of rows: `.csv`, `.tsv`, `.jsonl`, `.ndjson` (UTF-8) or `.parquet`.
 
     - User ids are strings, kept exactly (007 stays 007; only white space at the ends goes). Numbers in JSON lines are
-      taken as they are written.
+      taken as they are written; of Parquet, only the columns named are read, and dates may be dates.
     - Where any row has a `split`, rows with "query" are queries (their label is the gold and may be empty) and the
       others history. Where none has, `holdout` decides.
     - History is oldest first when all of a user's items are dated (ISO 8601), in file order otherwise.
@@ -68,16 +70,13 @@ def load_records(
 
     Raises:
         DataError: the file or a row cannot be used; names the line, the field and what would be right.
+        ConfigError: a Parquet file, and pyarrow is not installed.
     """
     file = as_path(path, "path")
     names = _columns(columns or {})
     if holdout not in ("latest", "none"):
         raise DataError(f'holdout {quoted(str(holdout))} is not known; take "latest" or "none"')
-    text, sha = read_text(file)
-    suffix = file.suffix.lower()
-    if suffix not in (*_DELIMITERS, *_LINES):
-        raise DataError(f"{file}: the name must end in .csv, .tsv, .jsonl or .ndjson, so that the format is known")
-    rows = list(_table(file, text, _DELIMITERS[suffix], names) if suffix in _DELIMITERS else _lines(file, text, names))
+    rows, sha = _read(file, names)
     if not rows:
         raise DataError(f"{file}: there is no row in it")
     by_user: dict[str, list[_Row]] = {}
@@ -91,6 +90,21 @@ def load_records(
     users = tuple(sorter.user(name, rows) for rows in by_user.values())
     options = {"columns": names, "holdout": holdout}
     return Dataset(name, task, users, sorter.golds, digest([sha, options]), dict(sorted(sorter.dropped.items())))
+
+
+def _read(file: Path, names: Mapping[str, str]) -> tuple[list[_Row], str]:
+    """Every row of a file, by the format that its name tells, and the SHA-256 of its bytes."""
+    suffix = file.suffix.lower()
+    if suffix == _PARQUET:
+        with readable(file):
+            sha = file_digest(file)
+        return [_Row(number, cells) for number, cells in parquet_rows(file, names, _REQUIRED)], sha
+    text, sha = read_text(file)
+    if suffix in _DELIMITERS:
+        return list(_table(file, text, _DELIMITERS[suffix], names)), sha
+    if suffix in _LINES:
+        return list(_lines(file, text, names)), sha
+    raise DataError(f"{file}: the name must end in .csv, .tsv, .jsonl, .ndjson or .parquet, which tells the format")
 
 
 class _Sorter:
@@ -132,7 +146,7 @@ class _Sorter:
             id_ = row["id"] or str(row.line)
             first = lines.setdefault((row.line in asked, id_), row.line)
             if first != row.line:
-                problem = f"{quoted(id_)} was used by the same user on line {first}; ids must differ"
+                problem = f"{quoted(id_)} was used by the same user on {_word(self.file)} {first}; ids must differ"
                 _fail(self.file, row.line, self.names["id"], problem)
         return {line: id_ for (_, id_), line in lines.items()}
 
@@ -226,5 +240,10 @@ def _check(file: Path, row: _Row, names: Mapping[str, str]) -> None:
 
 
 def _fail(file: Path, line: int, column: str, problem: str) -> NoReturn:
-    """Raise the one-line DataError for a line and, where it is one, a column."""
-    raise DataError(f"{file}, line {line}{f', column {quoted(column)}' if column else ''}: {problem}")
+    """Raise the one-line DataError for a line or row and, where it is one, a column."""
+    raise DataError(f"{file}, {_word(file)} {line}{f', column {quoted(column)}' if column else ''}: {problem}")
+
+
+def _word(file: Path) -> str:
+    """How a place in a file is called: Parquet has no lines."""
+    return "row" if file.suffix.lower() == _PARQUET else "line"

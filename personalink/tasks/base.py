@@ -11,13 +11,17 @@ from typing import Any, Literal, Protocol
 
 from personalink.logprobs import TokenLogprobs
 
-How = Literal["exact", "folded", "contained", "near", "number", "rounded", "clamped", "none"]
-GateMetric = Literal["exact", "mae", "rmse"]
+How = Literal["exact", "folded", "contained", "near", "number", "rounded", "clamped", "trimmed", "none"]
+Kind = Literal["label", "rating", "text"]
+GateMetric = Literal["exact", "mae", "rmse", "rouge_1", "rouge_l"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the parser made of one answer: a label of the task, or None for INVALID; `how` says by which rule."""
+    """What the parser made of one answer: a label of the task, or None for INVALID; `how` says by which rule.
+
+    Where the answer is a text of one's own (a headline), that text is the label.
+    """
 
     label: str | None
     how: How = "exact"
@@ -44,7 +48,7 @@ class Wording:
 
 
 class Task(Protocol):
-    """Everything that is asked and scored. Implemented by `LabelTask` and `RatingTask`.
+    """Everything that is asked and scored. Implemented by `LabelTask`, `ChoiceTask`, `RatingTask` and `TextTask`.
 
     `kind` chooses the metrics; `metric` is what the gate counts; `max_tokens` bounds an answer.
     """
@@ -55,13 +59,18 @@ class Task(Protocol):
         ...
 
     @property
-    def kind(self) -> Literal["label", "rating"]:
+    def kind(self) -> Kind:
         """Which family of metrics the task has."""
         ...
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Every valid label, in canonical order."""
+        """Every valid label, in canonical order; () where any text is one."""
+        ...
+
+    @property
+    def rule_labels(self) -> tuple[str, ...]:
+        """What a decision rule may lead to: the labels, or () where it gives advice in words of its own."""
         ...
 
     @property
@@ -81,6 +90,10 @@ class Task(Protocol):
 
     def system(self) -> str:
         """The system message: instruction and labels."""
+        ...
+
+    def then(self) -> str:
+        """What a decision rule leads to, as the rewriter is told."""
         ...
 
     def question(self, text: str) -> str:
@@ -105,18 +118,26 @@ class Task(Protocol):
 
     @property
     def best_points(self) -> int:
-        """The most points that one answer can have."""
+        """The most points that one answer can have; an answer with fewer is a mistake."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """How many points make 1 in the metric's own unit."""
         ...
 
     def slice_value(self, total: int, n: int) -> float:
-        """The slice score in the metric's own unit (higher is better): share right, −MAE or −RMSE. 0.0 for n = 0."""
+        """The slice score in the metric's own unit, higher is better: share right, −MAE, −RMSE or mean F1.
+
+        0.0 for n = 0.
+        """
         ...
 
     def check_label(self, label: str) -> str:
         """The canonical form of a gold label.
 
         Raises:
-            DataError: it is not in the label space.
+            DataError: it is not in the label space, or is no text.
         """
         ...
 

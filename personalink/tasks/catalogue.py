@@ -1,4 +1,4 @@
-"""The named tasks: LaMP-2 (news), LaMP-2 (movie tags) and LaMP-3 as settings of the two general ones.
+"""The named tasks: LaMP-1 to 5 and 7, and the film ratings, as settings of the four general ones.
 
 Prompts are our own wording. `task_from` builds a task from plain values, which is how configuration files reach here.
 """
@@ -9,14 +9,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from personalink.data.lamp import NEWS_LABELS, TAG_LABELS
+from personalink.data.lamp_forms import CITATION_LABELS, NEWS_LABELS, TAG_LABELS
 from personalink.errors import ConfigError
 from personalink.tasks.base import Task, Wording
+from personalink.tasks.choice import ChoiceTask
 from personalink.tasks.label import LabelTask
 from personalink.tasks.rating import RatingTask
+from personalink.tasks.text import TextTask
 from personalink.text import nearest
 
 CATALOGUE: Mapping[str, Mapping[str, Any]] = {
+    "lamp1": {
+        "kind": "choice",
+        "instruction": "A researcher wrote a paper. Of two references, choose the one that this researcher would cite.",
+        "labels": CITATION_LABELS,
+        "input_name": "Paper",
+        "label_name": "Reference",
+    },
     "lamp2": {
         "kind": "label",
         "instruction": "File a news article under the one category that this author would choose for it.",
@@ -37,6 +46,27 @@ CATALOGUE: Mapping[str, Mapping[str, Any]] = {
         "input_name": "Review",
         "label_name": "Rating",
     },
+    "lamp4": {
+        "kind": "text",
+        "instruction": "Write the headline that this author would give to a news article.",
+        "input_name": "Article",
+        "label_name": "Headline",
+        "max_tokens": 48,
+    },
+    "lamp5": {
+        "kind": "text",
+        "instruction": "Write the title that this researcher would give to a paper, told by its abstract.",
+        "input_name": "Abstract",
+        "label_name": "Title",
+        "max_tokens": 48,
+    },
+    "lamp7": {
+        "kind": "text",
+        "instruction": "Word a tweet, told by its content, as this person would.",
+        "input_name": "Content",
+        "label_name": "Tweet",
+        "max_tokens": 64,
+    },
     "films": {
         "kind": "rating",
         "instruction": "Predict the rating that this person gave to a film, told by its title and genres.",
@@ -48,7 +78,7 @@ CATALOGUE: Mapping[str, Mapping[str, Any]] = {
 
 
 def task(name: str, **changes: Any) -> Task:
-    """A task of the catalogue by name ("lamp2", "lamp2_tags", "lamp3", "films"), with any setting changed.
+    """A task of the catalogue by name ("lamp2", "lamp4", "films", …), with any setting changed.
 
     Raises:
         ConfigError: no such task, or no such setting.
@@ -60,20 +90,29 @@ def task(name: str, **changes: Any) -> Task:
     return task_from({"name": name, **CATALOGUE[name], **changes})
 
 
+_KINDS: Mapping[str, tuple[type[LabelTask | RatingTask | TextTask], Wording]] = {
+    "label": (LabelTask, Wording("Text", "Label")),
+    "choice": (ChoiceTask, Wording("Question", "Option")),
+    "rating": (RatingTask, Wording("Text", "Rating")),
+    "text": (TextTask, Wording("Text", "Answer")),
+}
+"""Kind → class, and the words around inputs and labels that hold where none are given."""
+
+
 def task_from(settings: Mapping[str, Any]) -> Task:
-    """A task from plain values: `kind` ("label" or "rating"), `input_name`, `label_name` and the task's own fields.
+    """A task from plain values: `kind` ("label", "choice", "rating" or "text"), `input_name`, `label_name` and the
+    task's own fields.
 
     Raises:
         ConfigError: an unknown kind or field, or a value out of range.
     """
     values = dict(settings)
     kind = values.pop("kind", "label")
-    if kind not in ("label", "rating"):
-        msg = f"task.kind is {kind!r}; it must be 'label' or 'rating'"
+    if not isinstance(kind, str) or kind not in _KINDS:
+        msg = f"task.kind is {kind!r:.60}; it must be {', '.join(_KINDS)}"
         raise ConfigError(msg)
-    cls = LabelTask if kind == "label" else RatingTask
+    cls, default = _KINDS[kind]
     names = {f.name for f in fields(cls)} - {"kind", "wording"}
-    default = Wording("Text", "Label" if kind == "label" else "Rating")
     if (version := values.pop("wording", default.version)) != default.version:
         msg = f"task.wording is {version!r}; this personalink words prompts by version {default.version}"
         raise ConfigError(msg)
@@ -84,7 +123,7 @@ def task_from(settings: Mapping[str, Any]) -> Task:
             hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(names))}"
             msg = f"task.{key} is unknown for kind {kind!r}; {hint}"
             raise ConfigError(msg)
-    if missing := {"name", "instruction"} - set(values) | ({"labels"} - set(values) if kind == "label" else set()):
+    if missing := {"name", "instruction"} - set(values) | ({"labels"} & names - set(values)):
         msg = f"task.{sorted(missing)[0]} is missing"
         raise ConfigError(msg)
     for key in ("name", "instruction"):

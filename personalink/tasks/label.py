@@ -56,6 +56,15 @@ class LabelTask:
             msg = f"task {self.name}: metric {self.metric!r} is for ratings; a label task has 'exact'"
             raise ConfigError(msg)
 
+    @property
+    def rule_labels(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.labels
+
+    def then(self) -> str:
+        """One of the labels."""
+        return f"one of the labels {listed(self.labels)}"
+
     def system(self) -> str:
         """Instruction and labels."""
         return f"{self.instruction}\nLabels: {listed(self.labels)}\nAnswer with the label only."
@@ -82,6 +91,11 @@ class LabelTask:
     @property
     def best_points(self) -> int:
         """Points of a right answer."""
+        return 1
+
+    @property
+    def unit(self) -> int:
+        """A point is one answer right."""
         return 1
 
     def slice_value(self, total: int, n: int) -> float:

@@ -1,7 +1,9 @@
-"""Deterministic readers of a model's answer: the nearest valid class, or a number on a scale. No model judges here.
+"""Deterministic readers of a model's answer: the nearest valid class, an option, a number on a scale, a text. No model
+judges here.
 
 The rules and their order are SPEC'd in docs/tasks.md: fold → exact → the only label contained → edit distance within
-.34 of the label's length → INVALID; ratings round half up, then clamp (never banker's rounding).
+.34 of the label's length → INVALID; ratings round half up, then clamp (never banker's rounding); texts lose what
+stands around them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from personalink.tasks.base import INVALID, Reading
-from personalink.text import edit_distance
+from personalink.text import edit_distance, one_line
 
 MAX_EDIT_SHARE = 0.34
 _THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.IGNORECASE | re.DOTALL)
@@ -27,7 +29,12 @@ _ALONE = re.compile(
     r"[^\w-]*(?:(?:the\s+)?(?:rating|score)\b[^\w-]*(?:is\b[^\w-]*)?)?(-?\d+(?:[.,]\d+)?)\s*(?:stars?|points?)?\W*",
     re.IGNORECASE,
 )
+_AROUND = (
+    *(("**", "**"), ("*", "*"), ("__", "__"), ("_", "_"), ("`", "`")),
+    *(('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»")),
+)  # emphasis and quotation marks
 _SHORT = 80  # characters of an answer that is a number and no sentence
+_RANGE_TO = r"\s*(?:[-–—~/,&]|to\b|or\b|and\b)\s*"
 _RANGE = re.compile(r"\s*(?:[-–—~]|to\b|or\b|and\b)\s*\d", re.IGNORECASE)
 _NUMBER_WORDS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
                  "nine": 9, "ten": 10}  # fmt: skip
@@ -98,6 +105,59 @@ def _contained(whole: str, folded: dict[str, str]) -> set[str]:
             standing.add(fold)
             reach = end
     return standing
+
+
+def read_choice(text: str, marks: Sequence[str]) -> Reading:
+    """The option that `text` names by its mark, such as "[1]", or INVALID.
+
+    An answer may repeat the option's text, in which the other marks' bare digits may stand. So: the whole answer is a
+    mark, with or without its brackets → it begins with one → it holds one mark written out → the rules of `read_label`.
+
+    Args:
+        text: the raw completion.
+        marks: the options' marks, in order.
+    """
+    whole = read_label(text, marks)
+    if whole.how in ("exact", "folded"):
+        return whole
+    answer = _light(visible(text)).lstrip("*\"'` ")
+    forms = {form: mark for mark in marks for form in (_light(mark), _fold(mark)) if form}
+    any_form = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+    opening = re.match(rf"({any_form})(?!\w)(?!{_RANGE_TO}(?:{any_form})(?!\w))", answer)
+    if opening:
+        return Reading(forms[opening[1]], "contained")
+    written = [mark for mark in marks if _light(mark) in answer]
+    return Reading(written[0], "contained") if len(written) == 1 else whole
+
+
+def read_text(text: str, name: str) -> Reading:
+    """The first line of an answer that is the answer itself, or INVALID where nothing is left.
+
+    Taken off: `<think>` blocks; a line that only announces ("Here is a headline:") where another follows; the label's
+    own name ("Headline: …"), with Markdown's emphasis around it; quotation marks and emphasis around the whole.
+
+    Args:
+        text: the raw completion.
+        name: the label's name in prompts.
+    """
+    lines = [line for line in (one_line(part) for part in visible(text).splitlines()) if line]
+    if len(lines) > 1 and lines[0].rstrip("*_ ").endswith(":"):
+        lines = lines[1:]
+    line = re.sub(rf"^[*_#\s]*{re.escape(name)}\s*:[*_\s]*", "", lines[0], flags=re.IGNORECASE) if lines else ""
+    while (inside := _unwrapped(line)) != line:
+        line = inside
+    if not line:
+        return INVALID
+    return Reading(line, "exact" if line == text.strip() else "trimmed")
+
+
+def _unwrapped(line: str) -> str:
+    """`line` without one pair of marks around the whole of it."""
+    for left, right in _AROUND:
+        inside = line[len(left) : -len(right)]
+        if line == left + inside + right and inside.strip() and left not in inside and right not in inside:
+            return inside.strip()
+    return line
 
 
 def read_number(text: str, low: int, high: int) -> float | None:

@@ -59,6 +59,15 @@ class RatingTask:
         """The ratings as text, lowest first."""
         return tuple(str(r) for r in range(self.low, self.high + 1))
 
+    @property
+    def rule_labels(self) -> tuple[str, ...]:
+        """The ratings."""
+        return self.labels
+
+    def then(self) -> str:
+        """One of the ratings."""
+        return f"one of the ratings {listed(self.labels)}"
+
     def system(self) -> str:
         """Instruction and scale."""
         return f"{self.instruction}\nRatings: {listed(self.labels)}\nAnswer with the number only."
@@ -108,6 +117,11 @@ class RatingTask:
     def best_points(self) -> int:
         """Points of an exact answer."""
         return 1 if self.metric == "exact" else 0
+
+    @property
+    def unit(self) -> int:
+        """A point is one answer right, or one of the (squared) error."""
+        return 1
 
     def slice_value(self, total: int, n: int) -> float:
         """−MAE, −RMSE or share exact."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from personalink.data import find_lamp, load_lamp
+from tests.lamp_files import NAMES, question
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "download_lamp.py"
 QUESTIONS = json.dumps(
@@ -85,6 +86,19 @@ def test_the_addresses_of_each_task_and_split(script, publisher, tmp_path):
     assert names(tmp_path)[1:] == ["lamp2_tags/time/test_questions.json", "lamp3/time/test_questions.json"]
 
 
+def test_the_tasks_whose_profiles_hold_texts(script, publisher, tmp_path):
+    ours = {"citations": "lamp1", "headlines": "lamp4", "titles": "lamp5", "tweets": "lamp7"}
+    publisher.files = {
+        f"/{NAMES[task]}/test/test_questions.json": json.dumps([question(task, str(i), 4)[0] for i in (1, 2)])
+        for task in ours.values()
+    }
+    wanted = ["--tasks", *ours, "--splits", "test"]
+    assert script.main(["--root", str(tmp_path), *wanted, "--base-url", publisher.url]) == 0
+    assert publisher.asked == list(publisher.files)
+    for task in ours.values():
+        assert load_lamp(*find_lamp(tmp_path, task, "test"), task=task).task == task
+
+
 def test_whole_files_are_not_fetched_again(script, publisher, tmp_path):
     args = ["--root", str(tmp_path), "--tasks", "news", "--base-url", publisher.url]
     assert script.main(args) == 0
@@ -151,5 +165,5 @@ def test_files_that_are_not_the_task_are_taken_away_again(script, publisher, tmp
 
 def test_wrong_arguments_are_exit_code_2(script, tmp_path):
     with pytest.raises(SystemExit) as caught:
-        script.main(["--root", str(tmp_path), "--tasks", "tweets"])
+        script.main(["--root", str(tmp_path), "--tasks", "mails"])
     assert caught.value.code == 2

@@ -1,4 +1,4 @@
-"""The official LaMP files: what is read, what is left out and counted, what is refused and in which words."""
+"""The official LaMP files with labelled profiles: what is read, left out and counted, refused and in which words."""
 
 import json
 from pathlib import Path
@@ -249,17 +249,17 @@ def test_the_outputs_own_task_must_agree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("entry", "name"),
+    ("entry", "carried"),
     [
-        ({"id": "1", "title": "T", "abstract": "A"}, "LaMP-1"),
-        ({"id": "1", "title": "T", "text": "A"}, "LaMP-4"),
-        ({"id": "1", "text": "A"}, "LaMP-7"),
+        ({"id": "1", "title": "T", "abstract": "A"}, 'carry "title" and "abstract"'),
+        ({"id": "1", "title": "T", "text": "A"}, 'carry "title" and "text"'),
+        ({"id": "1", "text": "A"}, 'carry "text" alone'),
     ],
 )
-def test_other_lamp_tasks_are_not_supported_yet(tmp_path, entry, name):
+def test_questions_and_profiles_must_be_of_one_task(tmp_path, entry, carried):
     line = refused(tmp_path, [question(profile=[entry])])
-    assert name in line
-    assert "not supported yet" in line
+    assert 'questions are of news, whose profiles carry "category"' in line
+    assert carried in line
 
 
 def test_an_unknown_task_is_told_with_the_nearest(tmp_path):
@@ -267,9 +267,11 @@ def test_an_unknown_task_is_told_with_the_nearest(tmp_path):
         load_lamp(*write(tmp_path, [question()]), task="lamp_2")
 
 
-def test_profiles_without_any_item_need_a_task(tmp_path):
-    assert "give task=" in refused(tmp_path, [question(profile=[])])
-    assert load_lamp(*write(tmp_path, [question(profile=[])]), task="lamp2").users[0].history == ()
+def test_profiles_without_any_item_are_told_by_the_instruction_or_need_a_task(tmp_path):
+    assert load_lamp(*write(tmp_path, [question(profile=[])])).task == "lamp2"
+    bare = question(profile=[], head="")
+    assert "give task=one of lamp1, lamp2" in refused(tmp_path, [bare])
+    assert load_lamp(*write(tmp_path, [bare]), task="lamp3").users[0].history == ()
 
 
 def test_swapped_arguments_are_told(tmp_path):

@@ -149,7 +149,7 @@ def test_a_broken_line_names_the_line(tmp_path, row, words):
 def test_options_that_are_not_known(tmp_path):
     assert "meant user?" in refused(tmp_path, CSV, columns={"usr": "author"})
     assert "latest" in refused(tmp_path, CSV, holdout="first")
-    assert ".csv, .tsv, .jsonl or .ndjson" in refused(tmp_path, CSV, "rows.xlsx")
+    assert ".jsonl, .ndjson or .parquet" in refused(tmp_path, CSV, "rows.xlsx")
     with pytest.raises(DataError, match="no such file"):
         load_records(tmp_path / "none.csv")
 
