@@ -157,16 +157,11 @@ class RunDir:
             IntegrityError: the file cannot be read, or a line is no JSON object.
         """
         path = self.path / name
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        except (UnicodeDecodeError, OSError) as error:
-            msg = f"{path} is damaged: {error}"
-            raise IntegrityError(msg) from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_lines(path), 1):
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                msg = f"{path} is damaged in line {number}: {error.msg}"
+            except ValueError as error:
+                msg = f"{path} is damaged in line {number}: {getattr(error, 'msg', error)}"
                 raise IntegrityError(msg) from None
             if not isinstance(record, dict):
                 msg = f"{path} is damaged in line {number}: expected an object"
@@ -212,6 +207,22 @@ class RunDir:
             elif "ended" not in record:  # what a sweep says of a job that ended without a word
                 found.append({"seconds": None, **record})
         return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, none where there is no file. Only a newline ends one: texts hold U+2028 and its like.
+
+    Raises:
+        IntegrityError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as lines:
+            yield from lines
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        msg = f"{path} is damaged: {error}"
+        raise IntegrityError(msg) from None
 
 
 def file_name(user: str) -> str:

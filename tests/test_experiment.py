@@ -217,6 +217,13 @@ def test_answers_that_are_none_are_told_and_counted(folder: Path, kind: str, rem
     assert (finished.result.run.sealed / "table.txt").exists()
 
 
+def test_any_character_may_stand_in_an_answer(folder: Path) -> None:
+    said = f"{LABELS[0]}\n\u2028\u2029\x85\x0b\x0c\x1c\x1e\r\x00"
+    finished = go(folder, ScriptedLM(lambda request: said), context={"nopers": ROWS["nopers"]})
+    told = [line["text"] for line in finished.result.run.read_lines("sealed/predictions.jsonl")]
+    assert told == [said] * 6
+
+
 def test_unreadable_answers_are_counted_apart_and_are_no_failure(folder: Path) -> None:
     finished = go(folder, ScriptedLM(lambda request: "somewhere"), max_failed=0.0)
     assert finished.trouble is None
