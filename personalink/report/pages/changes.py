@@ -1,0 +1,102 @@
+"""What changed from one persona to another, shown word by word and field by field.
+
+Knows personas and markup; reads no run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+from personalink.persona import Exemplar, PersonaState, Rule
+from personalink.report.diff import ALIKE, MOST_WORDS, word_segments
+from personalink.report.pages.markup import Html, el, text
+
+_MARKS = {"gone": "del", "new": "ins"}
+
+Entry = Exemplar | Rule
+
+
+def persona_fields(persona: PersonaState) -> Html:
+    """A persona, nothing marked."""
+    return persona_changes(persona, persona)
+
+
+def persona_changes(old: PersonaState, new: PersonaState) -> Html:
+    """The three fields of `new` with what it does not share with `old` marked; a field empty in both is left out."""
+    parts: list[Html] = []
+    if old.preference_summary or new.preference_summary:
+        words = word_changes(old.preference_summary, new.preference_summary)
+        shown = el("p", words, class_="summary", dir="auto")
+        parts.append(el("section", el("h4", "Preference summary"), shown, class_="field prose"))
+    for title, before, after in (
+        ("Decision rules", old.decision_rules, new.decision_rules),
+        ("Exemplars", old.exemplars, new.exemplars),
+    ):
+        if before or after:
+            shown = el("ul", _entries(before, after), class_="entries")
+            parts.append(el("section", el("h4", title), shown, class_="field"))
+    return el("div", parts, class_="fields")
+
+
+def word_changes(old: str, new: str) -> Html:
+    """Two texts as one: words that are gone in <del>, new ones in <ins>."""
+    shown = (words if kind == "same" else el(_MARKS[kind], words) for kind, words in word_segments(old, new))
+    return Html(" ".join(text(words) for words in shown))
+
+
+def _entries(before: Sequence[Entry], after: Sequence[Entry]) -> list[Html]:
+    """Entries in the new order, each beside what it was before; those that are gone stand last."""
+    left = list(before)
+    was: dict[int, Entry] = {}
+    for same in (_equal, _same_source, _alike):
+        for place, entry in enumerate(after):
+            if place not in was and (found := _first(left, entry, same)) is not None:
+                was[place] = left.pop(found)
+    return [
+        *(_entry(was.get(place), entry) for place, entry in enumerate(after)),
+        *(_gone(entry) for entry in left),
+    ]
+
+
+def _first(left: Sequence[Entry], entry: Entry, same: Callable[[Entry, Entry], bool]) -> int | None:
+    return next((i for i, old in enumerate(left) if same(old, entry)), None)
+
+
+def _equal(old: Entry, new: Entry) -> bool:
+    return old.render() == new.render()
+
+
+def _same_source(old: Entry, new: Entry) -> bool:
+    """Whether two exemplars are of one item, or two rules have one condition."""
+    if isinstance(old, Exemplar) and isinstance(new, Exemplar):
+        return old.item_id == new.item_id
+    return _left(old) == _left(new)
+
+
+def _alike(old: Entry, new: Entry) -> bool:
+    if isinstance(new, Exemplar):
+        return False  # another item is another exemplar
+    a, b = _left(old).split()[:MOST_WORDS], _left(new).split()[:MOST_WORDS]
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= ALIKE
+
+
+def _left(entry: Entry) -> str:
+    return entry.input if isinstance(entry, Exemplar) else entry.condition
+
+
+def _entry(old: Entry | None, new: Entry) -> Html:
+    """A line of the new persona, beside what it was before; None where it is new."""
+    if old is None:
+        return _line(new, el("ins", _left(new)), el("ins", new.label))
+    return _line(new, word_changes(_left(old), _left(new)), word_changes(old.label, new.label))
+
+
+def _gone(old: Entry) -> Html:
+    return _line(old, el("del", _left(old)), el("del", old.label))
+
+
+def _line(entry: Entry, left: Html, label: Html) -> Html:
+    """What stands left of the arrow, and the label."""
+    condition = el("span", "if ", class_="quiet") if isinstance(entry, Rule) else None
+    return el("li", condition, el("bdi", left), el("span", " → ", class_="arrow"), el("bdi", label, class_="label"))
