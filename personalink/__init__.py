@@ -44,6 +44,7 @@ _WHERE = {
         "Unreachable",
         "UsageError",
     ),
+    "frames": ("open_run",),
     "lm": ("Completion", "EmbeddedLM", "EndpointLM", "EstimateCounter", "Request", "ScriptedLM", "connect"),
     "optimizer": ("OptimizerConfig",),
     "persona": ("Caps", "Exemplar", "PersonaState", "Rule"),
@@ -53,7 +54,7 @@ _WHERE = {
     "predictions": ("Prediction",),
     "refinement": ("Pass", "Refinement"),
     "running": ("arun", "run"),
-    "tasks": ("LabelTask", "RatingTask", "Task", "task"),
+    "tasks": ("ChoiceTask", "LabelTask", "RatingTask", "Task", "TextTask", "task"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 

@@ -95,6 +95,7 @@ from personalink.errors import (
 from personalink.errors import (
     UsageError as UsageError,
 )
+from personalink.frames import open_run as open_run
 from personalink.lm import (
     Completion as Completion,
 )
@@ -129,9 +130,11 @@ from personalink.refinement import Pass as Pass
 from personalink.refinement import Refinement as Refinement
 from personalink.running import arun as arun
 from personalink.running import run as run
+from personalink.tasks import ChoiceTask as ChoiceTask
 from personalink.tasks import LabelTask as LabelTask
 from personalink.tasks import RatingTask as RatingTask
 from personalink.tasks import Task as Task
+from personalink.tasks import TextTask as TextTask
 from personalink.tasks import task as task
 
 __version__: str

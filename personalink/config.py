@@ -32,6 +32,9 @@ OPERATIONAL = (
 )
 """Settings of a model that change how it is asked and never what it answers."""
 
+TRACKERS = ("mlflow", "wandb", "tensorboard")
+"""The experiment trackers there are; the extra `trackers` installs their libraries."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
@@ -170,6 +173,7 @@ class RunConfig:
         runs_dir: where runs are kept. fresh: start anew even where a run of this configuration stands.
         cache: answers kept across runs: None or "off" for none, "on" for the default file (see `lm.cache.cache_path`),
             or a path. It changes no result.
+        trackers: of `TRACKERS`, those that are told of the run when it is sealed. They change no result.
     """
 
     name: str
@@ -190,6 +194,7 @@ class RunConfig:
     runs_dir: str = "runs"
     fresh: bool = False
     cache: str | None = None
+    trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name or any(c in self.name for c in "/\\\0") or self.name.startswith("."):
@@ -203,6 +208,11 @@ class RunConfig:
                 near = nearest(row, self.context)
                 msg = f"rows names {row!r}, which is no context" + (f"; did you mean {near!r}?" if near else "")
                 raise ConfigError(msg)
+        for tracker in self.trackers:
+            if tracker not in TRACKERS:
+                near = nearest(tracker, TRACKERS)
+                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(TRACKERS)}"
+                raise ConfigError(f"trackers names {tracker!r}, which is none; {hint}")
         if not 0 <= self.logprobs <= MOST:
             raise ConfigError(f"logprobs is {self.logprobs}; it must be from 0 (none) to {MOST}")
         if not 0 <= self.max_failed <= 1:
@@ -258,7 +268,7 @@ class RunConfig:
         for lm in (values["lm"], values["rewriter"] or {}):
             for name in OPERATIONAL:
                 lm.pop(name, None)
-        for name in ("runs_dir", "fresh", "cache", "budget", "max_failed"):
+        for name in ("runs_dir", "fresh", "cache", "trackers", "budget", "max_failed"):
             del values[name]
         if not self.logprobs:  # asked for none: the run it has always been
             del values["logprobs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from personalink.experiment import Experiment, RunResult
 from personalink.lm.base import LM
 from personalink.progress import Progress
 from personalink.report.results import Scores, score_run
+from personalink.trackers import tell
 
 REMEDIES: Mapping[str, str] = {
     "truncated": "raise task.max_tokens, or constrain=label",
@@ -66,6 +68,8 @@ async def arun(
     if trouble is not None and result.state == "complete":
         facts = {name: value for name, value in result.run.status.items() if name != "state"}
         result.run.set_status("failed", **{**facts, "why": str(trouble)})
+    if config.trackers and result.state != "interrupted":  # who stopped it does not wait for them
+        await asyncio.to_thread(tell, config.trackers, result.run, scores)
     return Finished(result, scores, trouble)
 
 

@@ -84,9 +84,9 @@ def test_tables_in_every_format_and_personas(here: Path, capsys: Any) -> None:
         assert code == 0
         assert mark in out
     assert call(capsys, "table", "runs", "--selection")[0] == 0
-    code, out, _ = call(capsys, "personas", "runs")
+    code, out, _ = call(capsys, "personas", "runs", "--json")
     assert len(out.splitlines()) == 3
-    user = out.split(":")[0]
+    user = json.loads(out.splitlines()[0])["user"]
     assert "pass 1:" in call(capsys, "personas", "runs", "--user", user)[1]
     assert "pass 1 → 2" in call(capsys, "personas", "runs", "--user", user, "--diff", "1:2")[1]
     assert json.loads(call(capsys, "personas", "runs", "--user", user, "--format", "json")[1])["version"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -153,7 +154,7 @@ def test_damaged_refinements_are_one_line_and_exit_5(here: Path, capsys: Any) ->
 @pytest.mark.parametrize("passes", ["²:1", "1:²", "1", "9" * 5000 + ":1", "-1:1", "٣:1"])
 def test_passes_that_are_no_passes(here: Path, capsys: Any, passes: str) -> None:
     call(capsys, *SMALL)
-    user = call(capsys, "personas", "runs")[1].split(":")[0]
+    user = json.loads(call(capsys, "personas", "runs", "--top", "1", "--json")[1])["user"]
     code, _, err = call(capsys, "personas", "runs", "--user", user, f"--diff={passes}")
     assert code == 2, err
 
