@@ -27,7 +27,8 @@ wanted="$extras $("$python" --version) $(cksum <pyproject.toml)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "making $venv with personalink[$extras] …" >&2
     "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e ".[$extras]" >&2
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        --constraint scripts/constraints.txt -e ".[$extras]" >&2
     echo "$wanted" >"$stamp"
 fi
 PATH="$PWD/$venv/bin:$PATH"

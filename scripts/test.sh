@@ -4,6 +4,7 @@
 #
 # usage: bash scripts/test.sh [arguments of pytest]
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh" embedded,test
+PYTHON="$venv/bin/python" bash scripts/browser.sh || true # without a browser its tests are skipped by name
 ruff check .
 ruff format --check .
 mypy

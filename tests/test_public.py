@@ -59,10 +59,11 @@ ROOMS = (
     {"contexts", "floors", "predictions", "plan"},
     {"fleet"},
     {"personalink", "config", "run_dir"},
-    {"sources", "rows", "sealing", "trackers"},
+    {"sources", "rows", "sealing"},
     {"experiment", "doctor", "merge", "contraction"},
     {"report"},
-    {"running", "open_run", "dspy"},
+    {"trackers"},
+    {"running", "frames", "dspy"},
     {"cli"},
 )
 
