@@ -37,6 +37,7 @@ log/      the rest
   attempts.jsonl       when, with which versions, what the endpoint says it is, and how long it took
   ledger.json          calls and tokens by user, phase and depth
   status.json          complete, incomplete or interrupted, and who is unfinished
+report/   what `personalink report` and `personalink contraction` made of it; may be deleted
 """
 
 

@@ -62,12 +62,13 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_group_and_command_that_is_named_exists() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
-    for group, names in re.findall(r"\b(experiment|task|lm|data|optimizer)=([a-z_0-9,]+)", text):
+    for group, names in re.findall(r"(?<![\w(])(experiment|task|lm|data|optimizer)=([a-z_0-9,]+)", text):
         for name in names.split(","):
             assert (ROOT / "conf" / group / f"{name}.yaml").exists(), f"{group}={name}"
     for command in set(re.findall(r"^personalink ([a-z-]+)", text, re.MULTILINE)):
         assert command in {
-            *("run", "plan", "merge", "cache", "table", "personas", "predict", "doctor", "export-batch", "import-batch")
+            *("run", "plan", "merge", "cache", "table", "personas", "predict", "doctor", "export-batch", "import-batch"),
+            *("report", "compare", "contraction"),
         }
     for script in set(re.findall(r"scripts/[a-z_]+\.(?:sh|py)", text)):
         assert (ROOT / script).exists(), script

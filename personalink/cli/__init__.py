@@ -27,6 +27,10 @@ exit codes: 0 complete, 1 unexpected, 2 usage, 3 the model cannot be asked, 4 in
 """
 
 
+SORTS = ("user", "gain", "slice", "audit", "kept", "passes", "ended", "errors", "history", "tokens", "calls")
+"""The columns of `personas`, as `--sort` takes them."""
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = argparse.ArgumentParser(
@@ -51,12 +55,12 @@ def parser() -> argparse.ArgumentParser:
 
     table.add_argument("--cost", action="store_true", help="what each row costs to build and to ask, and when it pays")
 
-    personas = commands.add_parser("personas", help="read what a run wrote about its users")
-    personas.add_argument("run", help="the run's directory")
-    personas.add_argument("--user", help="one user; without it all are listed")
-    personas.add_argument("--depth", "-r", type=int, help="the persona kept after this pass; default: the last")
-    personas.add_argument("--diff", metavar="A:B", help="what changed from pass A to pass B, such as 1:2")
-    personas.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+    personas = commands.add_parser("personas", help="read what a run wrote about its users: all, or the story of one")
+    _personas_options(personas)
+
+    _contraction_options(commands.add_parser("contraction", help="measure how personas move from pass to pass"))
+    _report_options(commands.add_parser("report", help="tables, figures and persona pages of runs, without a model"))
+    _compare_options(commands.add_parser("compare", help="two runs over the same users, row by row"))
 
     predict = commands.add_parser("predict", help="answer one input behind a persona")
     predict.add_argument("text", nargs="?", help="the new input; read from stdin when absent")
@@ -80,6 +84,57 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _personas_options(personas: argparse.ArgumentParser) -> None:
+    personas.add_argument("run", help="the run's directory")
+    personas.add_argument("--sort", choices=SORTS, help="of the list: numbers descending; default: by id")
+    personas.add_argument("--reverse", action="store_true", help="of the list: the other way round")
+    personas.add_argument("--top", type=int, metavar="N", help="of the list: the first N")
+    personas.add_argument("--user", help="the whole story of one user; without it all are listed")
+    personas.add_argument("--depth", "-r", type=int, help="the persona kept after this pass; default: the last")
+    personas.add_argument("--diff", metavar="A:B", help="what changed from pass A to pass B, word by word, such as 1:2")
+    personas.add_argument("--prompt", action="store_true", help="the exact prompt for the user's test query")
+    personas.add_argument("--row", help="of --prompt: as this row sent it; default: behind the persona")
+    personas.add_argument("--json", action="store_true", help="for machines: a user a line, or all about one")
+    personas.add_argument(
+        "--format",
+        choices=("text", "markdown", "json"),
+        default="text",
+        help="the persona alone, as a file to edit (markdown) or to load (json)",
+    )
+
+
+def _report_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("runs", nargs="+", metavar="RUN", help="a run's directory; several give an overview too")
+    command.add_argument("--out", metavar="DIR", help="where to; default: report/ in the run's directory")
+    command.add_argument(
+        "--only", action="append", choices=("tables", "figures", "pages"), help="this part alone; may be given again"
+    )
+    command.add_argument("--reference", metavar="ROW", help="test all rows against this one; default: the paper's")
+    _test_options(command)
+
+
+def _compare_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("a", metavar="A", help="a run's directory")
+    command.add_argument("b", metavar="B", help="another run's, over the same users")
+    command.add_argument(
+        "--row", action="append", metavar="ROW", help="this row alone, or ROW_OF_A:ROW_OF_B; may be given again"
+    )
+    command.add_argument("--flips", action="store_true", help="list every query whose label differs")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="everything, flips included")
+    form.add_argument("--csv", action="store_true", help="a line a row; with --flips, a line a flip")
+    _test_options(command)
+
+
+def _test_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--mcnemar", choices=("exact", "mid_p", "chi2cc"), default="exact", help="of labels; chi2cc is the paper's"
+    )
+    command.add_argument(
+        "--margin", type=float, metavar="M", help="of equivalence; default: .05 accuracy, .1 MAE, .02 ROUGE-L"
+    )
+
+
 def _cache_commands(cache: argparse.ArgumentParser) -> None:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--path", help="the cache's file; default: the one that cache=on uses")
@@ -101,6 +156,15 @@ def _cache_commands(cache: argparse.ArgumentParser) -> None:
 
     load = actions.add_parser("import", parents=[where], help="add the entries of such a file; overwrites nothing")
     load.add_argument("file", metavar="FILE", help="what `export` wrote")
+
+
+def _contraction_options(command: argparse.ArgumentParser) -> None:
+    command.description = "A local sentence encoder measures it; the result is written into the run for its report."
+    command.add_argument("runs", nargs="+", metavar="RUN", help="a run's directory")
+    command.add_argument("--encoder", metavar="MODEL", help="a folder or a name; default: all-MiniLM-L6-v2")
+    command.add_argument("--users", default="all", metavar="N", help="the manifest's first N (paper: 15); default: all")
+    command.add_argument("--against", metavar="OLDER", help="an older run: how far the same users' personas drifted")
+    command.add_argument("--json", action="store_true", help="what was measured, a line of JSON a run")
 
 
 def _model_options(command: argparse.ArgumentParser) -> None:
@@ -149,10 +213,26 @@ def _command(arguments: list[str]) -> int:
         from personalink.cli.cache import cache
 
         return cache(options)
+    if options.command == "contraction":
+        from personalink.cli.contraction import contraction
+
+        return contraction(options)
     if options.command == "predict":
         from personalink.cli.predict import predict
 
         return predict(options)
+    if options.command == "report":
+        from personalink.cli.report import report
+
+        return report(options)
+    if options.command == "compare":
+        from personalink.cli.compare import compare
+
+        return compare(options)
+    if options.command == "personas":
+        from personalink.cli.personas import personas
+
+        return personas(options)
     from personalink.cli import commands
 
     return int(getattr(commands, options.command)(options))

@@ -215,6 +215,7 @@ def _say_what_next(config: RunConfig, finished: Finished) -> None:
     lines = [f"run: {run}   ({finished.result.sent} requests sent)"]
     if (user := _to_read(finished.result.run)) is not None:
         lines.append(f"read the personas:   personalink personas {named}   |   … {_user_option(user)} --diff 0:1")
+    lines.append(f"tables and pages:    personalink report {named}")
     lines.append(f"score again:         personalink table {named} --format markdown")
     if config.name.startswith("quickstart"):
         lines.append(f"more users:          personalink run experiment={config.name} data.n_users=15")

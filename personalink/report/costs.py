@@ -15,7 +15,8 @@ from personalink.config import build
 from personalink.lm.base import Usage
 from personalink.lm.budget import Prices
 from personalink.predictions import Prediction
-from personalink.report.tables import ROW_LABELS, Cell, Column, Table
+from personalink.report.layout import Cell, Column, Table
+from personalink.report.tables import label_of
 from personalink.run_dir import RunDir
 
 _OURS = "personalink.contexts."
@@ -87,7 +88,7 @@ def cost_table(run: RunDir) -> Table:
             Column("money_1000_users", "Money: building for 1,000 users", "metric"),
         ]
     for row in rivals:
-        columns.append(Column(f"pays_{row}", f"Pays after ({_label(row)})", "count", csv_only=row not in shown))
+        columns.append(Column(f"pays_{row}", f"Pays after ({label_of(row)})", "count", csv_only=row not in shown))
     notes = [_NOTE, *([_PAYS.format(unit="money" if priced else "tokens")] if rivals else [])]
     notes += [*([_MONEY] if priced else []), *gpu_note(run, prices)]
     cells = tuple(_cells(row, costs, rivals, priced) for row in costs)
@@ -103,11 +104,7 @@ def _cells(row: str, costs: Mapping[str, RowCost], rivals: Sequence[str], priced
         for rival in rivals
     ]
     counted = (cost.context_tokens, cost.query, cost.calls, cost.tokens, cost.retries, cost.failed)
-    return (_label(row), *counted, *money, *pays)
-
-
-def _label(row: str) -> str:
-    return ROW_LABELS.get(row, row)
+    return (label_of(row), *counted, *money, *pays)
 
 
 def _asked(cost: RowCost, priced: bool) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,13 @@ from personalink.errors import IntegrityError, PersonaError
 from personalink.lm.base import Constraint
 from personalink.lm.constraints import satisfies
 from personalink.logprobs import NEAR_TIE
-from personalink.metrics import Scored, bootstrap_interval, primary, score
+from personalink.metrics import bootstrap_interval, primary, score
 from personalink.predictions import Prediction
 from personalink.refinement import Refinement
+from personalink.report.answers import Answers, Judged, read_answers
+from personalink.report.layout import Table
 from personalink.report.paper import paper_row
-from personalink.report.tables import RowResult, Table, results_table, selection_table
+from personalink.report.tables import RowResult, results_table, selection_table
 from personalink.run_dir import RunDir
 from personalink.tasks import RatingTask, Task, task_from
 from personalink.tasks.base import Reading
@@ -66,13 +68,23 @@ def score_run(run: RunDir) -> Scores:
     Raises:
         IntegrityError: a sealed file is missing, altered or damaged.
     """
+    return read_scores(run)[0]
+
+
+def read_scores(run: RunDir) -> tuple[Scores, Answers]:
+    """`score_run`, with the answers that it scored.
+
+    Raises:
+        IntegrityError: a sealed file is missing, altered or damaged.
+    """
     config = run.read_json("sealed/config.json")
     if config is None:
         msg = f"{run.path} has no sealed/config.json; it is not a run's directory"
         raise IntegrityError(msg)
     run.check_seal()
     try:
-        return _score(run, config)
+        answers = read_answers(run, task_from(config["task"]), config["rows"])
+        return _score(run, config, answers), answers
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         msg = f"{run.sealed} is damaged: {type(error).__name__} {error}; run the same command again to seal it anew"
         raise IntegrityError(msg) from None
@@ -104,16 +116,12 @@ def _user(record: Any) -> str:
     return user
 
 
-def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
+def _score(run: RunDir, config: Mapping[str, Any], answers: Answers) -> Scores:
     task = task_from(config["task"])
-    golds = {(g["user"], g["query"]): g["gold"] for g in run.read_lines("sealed/golds.jsonl")}
-    floors = _by_row(Prediction.from_dict(p) for p in run.read_lines("sealed/floors.jsonl"))
-    methods = _by_row(Prediction.from_dict(p).reread(task) for p in run.read_lines("sealed/predictions.jsonl"))
-    ordered = {row: methods[row] for row in config["rows"] if row in methods}
     rows, metrics = [], {}
-    for kind, group in (("floor", floors), ("method", ordered)):
-        for row, predictions in group.items():
-            result = _row(task, row, kind, predictions, golds, config["seed"])
+    for kind, group in (("floor", answers.floors), ("method", answers.methods)):
+        for row, judged in group.items():
+            result = _row(task, row, kind, judged, config["seed"])
             rows.append(result)
             metrics[row] = {
                 **result.metrics,
@@ -122,15 +130,15 @@ def _score(run: RunDir, config: Mapping[str, Any]) -> Scores:
                 "paper": paper_row(task.name, row),
             }
     refinements = list(refinements_of(run).values())
-    everything = [p for predictions in ordered.values() for p in predictions]
+    everything = [one.prediction for judged in answers.methods.values() for one in judged]
     return Scores(
         task=task,
         config=config,
         results=results_table(
             task,
             rows,
-            title=_title(run, config, ordered),
-            notes=[*_notes(run, config, golds, everything), *persona_notes(refinements)],
+            title=_title(run, config, everything),
+            notes=[*_notes(run, config, answers.golds, everything), *persona_notes(refinements)],
         ),
         selection=selection_table(refinements) if any(r.slice_ids for r in refinements) else None,
         metrics=metrics,
@@ -178,24 +186,10 @@ def _failed(prediction: Prediction) -> bool:
     return prediction.label is None and prediction.outcome != "unreadable"
 
 
-def _by_row(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
-    rows: dict[str, list[Prediction]] = {}
-    for prediction in predictions:
-        rows.setdefault(prediction.row, []).append(prediction)
-    return rows
-
-
-def _row(
-    task: Task,
-    row: str,
-    kind: str,
-    predictions: list[Prediction],
-    golds: Mapping[tuple[str, str], str | None],
-    seed: int,
-) -> RowResult:
-    known = [(p, gold) for p in predictions if (gold := golds.get((p.user, p.query))) is not None]
-    scored = [Scored(gold, p.label, p.text, p.outcome) for p, gold in known]
-    tokens = sum(p.context_tokens for p in predictions) / len(predictions) if kind == "method" else None
+def _row(task: Task, row: str, kind: str, judged: Sequence[Judged], seed: int) -> RowResult:
+    known = [(one.prediction, one.gold) for one in judged if one.gold is not None]
+    scored = [one.scored for one in judged if one.gold is not None]
+    tokens = sum(one.prediction.context_tokens for one in judged) / len(judged) if kind == "method" else None
     return RowResult(
         name=row,
         label="" if kind == "method" else row,
@@ -206,8 +200,8 @@ def _row(
     )
 
 
-def _title(run: RunDir, config: Mapping[str, Any], rows: Mapping[str, list[Prediction]]) -> str:
-    users = len({p.user for predictions in rows.values() for p in predictions})
+def _title(run: RunDir, config: Mapping[str, Any], predictions: Sequence[Prediction]) -> str:
+    users = len({p.user for p in predictions})
     who = run.read_json("sealed/model.json") or {}
     model = "SmolLM2-135M-Instruct" if "SmolLM2-135M-Instruct" in str(who.get("model")) else who.get("model")
     return f"{config['name']}: task {config['task']['name']}, n = {users} users, model {model}, seed {config['seed']}"

@@ -12,7 +12,9 @@ from personalink.gate import SliceScore
 from personalink.metrics import Scored, score
 from personalink.persona import Caps, PersonaState
 from personalink.refinement import Pass, Refinement
-from personalink.report.tables import ROW_LABELS, Column, RowResult, Table, latex, results_table, selection_table
+from personalink.report.latex import latex
+from personalink.report.layout import Column, Table, written
+from personalink.report.tables import ROW_LABELS, RowResult, results_table, selection_table
 from personalink.tasks import task
 
 NEWS, STARS = task("lamp2"), task("lamp3")
@@ -235,3 +237,48 @@ def test_selection_of_nobody():
 def test_labels_of_rows():
     assert ROW_LABELS["rag_5"] == "RAG-5"
     assert ROW_LABELS["personalink_r2_no_rules"] == "PersonaLink r=2 − decision rules"
+
+
+def test_how_cells_are_written():
+    assert written(None, "metric") == "–"
+    assert written(-1.78125, "metric") == "-1.781"  # as in every table that was ever sealed
+    assert [written(x, "signed") for x in (0.1, -0.1, -0.0001)] == ["+0.100", "−0.100", "0.000"]
+    assert [written(x, "p") for x in (0.0009, 0.001, 1.0)] == ["<0.001", "0.001", "1.000"]
+    assert written((-0.5, 0.25), "interval") == "[−0.500, 0.250]"
+
+
+def grouped():
+    columns = (
+        Column("row", "Row", "text", csv_only=True),
+        Column("method", "Method", "text"),
+        Column("x", "X", "metric"),
+        Column("shown", "Shown", "remark", people_only=True),
+    )
+    rows = (("a", "A_1", 0.5, "yes"), ("b", "<B>", 0.25, None))
+    marks = {(0, 2): "**", (1, 1): "†"}
+    return Table("T", columns, rows, ("n & m",), frozenset({(0, 2)}), marks, {0: "First", 1: "Second"}, compact=True)
+
+
+def test_groups_marks_and_columns_for_people_alone():
+    table = grouped()
+    assert table.as_csv() == "row,method,x\na,A_1,0.5\nb,<B>,0.25\n"
+    lines = [line for line in table.as_markdown().splitlines() if line.startswith("|")]
+    assert lines[2:] == [
+        "| *First* |  |  |",
+        r"| A\_1 | **0.500**\*\* | yes |",
+        "| *Second* |  |  |",
+        r"| \<B>† | 0.250 | – |",
+    ]
+    tex = table.as_latex()
+    assert r"\textbf{0.500}$^{**}$" in tex
+    assert r"$^{\dagger}$" in tex
+    assert tex.count(r"\multicolumn{3}{l}{\textit{") == 2
+
+
+def test_html_is_escaped_and_has_a_cell_a_column():
+    written_out = grouped().as_html()
+    assert "&lt;B&gt;<sup>†</sup>" in written_out
+    assert "<strong>0.500</strong><sup>**</sup>" in written_out
+    assert "<li>n &amp; m</li>" in written_out
+    assert written_out.count('scope="col"') == 3
+    assert written_out.count('colspan="3"') == 2
