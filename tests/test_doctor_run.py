@@ -13,7 +13,7 @@ import pytest
 from personalink.cli import main
 from personalink.config import RunConfig
 from personalink.doctor import look_at_run, told_settings
-from personalink.doctor.place import encoder_folder
+from personalink.encoder import encoder_folder
 from personalink.experiment import Experiment
 from personalink.lm import ScriptedLM
 from personalink.testing import FakeVLLM

@@ -58,36 +58,25 @@ def analyse(
             encoder gave no unit vectors.
         ConfigError: a setting is out of range.
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < math.inf:
-        msg = f"tolerance is {tolerance!r}; it must be a finite number of at least 0"
-        raise ConfigError(msg)
+    _check_tolerance(tolerance)
     texts = _checked(sequences, empty)
     parts = {name: _checked({user: rows[user] for user in texts}, empty) for name, rows in (fields or {}).items()}
-    memory = Remembered.of(encoder)
-    memory.remember(text for rows in (texts, *parts.values()) for row in rows.values() for text in row)
+    memory = _remembered(encoder, [texts, *parts.values()])
     steps, moves = _steps(texts, memory), {name: _steps(rows, memory) for name, rows in parts.items()}
     shown = plane(memory.encode([text for row in texts.values() for text in row]))
-    points = shown.points.reshape(len(texts), -1, 2)
-    users = tuple(
-        UserPath(
-            user=user,
-            displacement=tuple(steps[i].tolist()),
-            changed=_changed(row),
-            text_fixed=_still_from(_changed(row)),
-            fixed=_still_from(steps[i] > tolerance),
-            points=tuple((x, y) for x, y in points[i].tolist()),
-            accepted=None if accepted is None else tuple(accepted[user]),
-            fields={name: tuple(rows[i].tolist()) for name, rows in moves.items()},
-        )
-        for i, (user, row) in enumerate(texts.items())
-    )
+    points = shown.points.reshape(len(texts), -1, 2).tolist()
+    users = []
+    for i, (user, row) in enumerate(texts.items()):
+        own = {name: tuple(rows[i].tolist()) for name, rows in moves.items()}
+        kept = None if accepted is None else tuple(accepted[user])
+        users.append(_path(user, _changed(row), steps[i].tolist(), points[i], tolerance, kept, own))
     return Contraction(
         encoder=memory.id,
         empty=empty,
         tolerance=float(tolerance),
         seed=seed,
         draws=draws,
-        users=users,
+        users=tuple(users),
         decay=decay(steps, seed=seed, draws=draws, confidence=confidence),
         accepted=None if accepted is None else _shares(accepted[user] for user in texts),
         fields={name: _motion(rows, moves[name]) for name, rows in parts.items()},
@@ -95,6 +84,39 @@ def analyse(
         texts=len(memory.texts),
         overlong=memory.overlong,
     )
+
+
+def _path(
+    user: str,
+    changed: tuple[bool, ...],
+    steps: list[float],
+    points: list[list[float]],
+    tolerance: float,
+    accepted: tuple[bool, ...] | None,
+    fields: Mapping[str, tuple[float, ...]],
+) -> UserPath:
+    return UserPath(
+        user=user,
+        displacement=tuple(steps),
+        changed=changed,
+        text_fixed=_still_from(changed),
+        fixed=_still_from(step > tolerance for step in steps),
+        points=tuple((x, y) for x, y in points),
+        accepted=accepted,
+        fields=fields,
+    )
+
+
+def _remembered(encoder: Encoder, parts: Iterable[Texts]) -> Remembered:
+    memory = Remembered.of(encoder)
+    memory.remember(text for rows in parts for row in rows.values() for text in row)
+    return memory
+
+
+def _check_tolerance(tolerance: float) -> None:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0 <= tolerance < math.inf:
+        msg = f"tolerance is {tolerance!r}; it must be a finite number of at least 0"
+        raise ConfigError(msg)
 
 
 def _checked(sequences: Texts | Sequence[Sequence[str]], empty: str) -> dict[str, tuple[str, ...]]:
