@@ -1,0 +1,52 @@
+"""A figure as files: SVG, PDF and PNG, the same bytes for the same figure, each whole or absent.
+
+Knows formats and their metadata, none of which tells a date, a version or a machine.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+
+
+def rendered(figure: Figure, title: str, caption: str) -> dict[str, bytes]:
+    """The figure in every format of `FORMATS`; title and caption are in the metadata, for those who cannot see it."""
+    told: Mapping[str, dict[str, Any]] = {
+        "svg": {"Date": None, "Creator": None, "Title": title, "Description": caption},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None, "Title": title, "Subject": caption},
+        "png": {"Software": None, "Title": title, "Description": caption},
+    }
+    found = {}
+    for kind in FORMATS:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, facecolor="white", metadata=told[kind])
+        found[kind] = buffer.getvalue()
+    return found
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old one or the whole new one; one that is the same already is left alone.
+
+    Raises:
+        OSError: it cannot be written; the old file then stands untouched.
+    """
+    if path.is_file() and path.read_bytes() == content:
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
