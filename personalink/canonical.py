@@ -52,18 +52,18 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write `text` (UTF-8) so that `path` is either the old file or the whole new one, also after a power loss.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write text (UTF-8) or bytes so that `path` is either the old file or the whole new one, also after a power loss.
 
     Raises:
         OSError: the folder is read-only, the disk is full, …; the old file then stands untouched.
-        UnicodeEncodeError: `text` holds a lone surrogate; the same holds.
+        UnicodeEncodeError: the text holds a lone surrogate; the same holds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:_NAME_KEPT]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)

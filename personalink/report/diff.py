@@ -83,8 +83,11 @@ def _summary(old: str, new: str) -> tuple[Change, ...]:
     return (Change(kind, word_segments(old, new)),)
 
 
-def _entries(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[Change, ...]:
-    """Entries that changed or are new, in the new order; those that are gone stand last."""
+def paired(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[list[tuple[Entry | None, Entry]], list[Entry]]:
+    """(each entry of `after` beside what it was before, None where it is new; what is gone), both in their order.
+
+    An entry was the one of the same text, else of the same item or condition, else a rule that is `ALIKE`.
+    """
     left = list(before)
     was: dict[int, Entry] = {}
     for same in (_equal, _same_source, _alike):
@@ -92,20 +95,30 @@ def _entries(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[Change, .
             found = next((i for i, old in enumerate(left) if same(old, entry)), None) if place not in was else None
             if found is not None:
                 was[place] = left.pop(found)
+    return [(was.get(place), entry) for place, entry in enumerate(after)], left
+
+
+def left_of(entry: Entry) -> str:
+    """What stands left of the arrow, without the "if" of a rule."""
+    return entry.input if isinstance(entry, Exemplar) else entry.condition
+
+
+def _entries(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[Change, ...]:
+    """Entries that changed or are new, in the new order; those that are gone stand last."""
+    pairs, gone = paired(before, after)
     changes = []
-    for place, entry in enumerate(after):
-        old = was.get(place)
+    for old, entry in pairs:
         if old is None:
             changes.append(Change("new", (("new", _text(entry)),)))
         elif not _equal(old, entry):
             changes.append(Change("changed", _changed(old, entry)))
-    return (*changes, *(Change("gone", (("gone", _text(entry)),)) for entry in left))
+    return (*changes, *(Change("gone", (("gone", _text(entry)),)) for entry in gone))
 
 
 def _changed(old: Entry, new: Entry) -> tuple[Segment, ...]:
     """An entry beside what it was: what stands left of the arrow, and the label."""
     label = (("same", new.label),) if old.label == new.label else (("gone", old.label), ("new", new.label))
-    return (*word_segments(_left(old), _left(new)), ("same", ARROW.strip()), *label)
+    return (*word_segments(_condition(old), _condition(new)), ("same", ARROW.strip()), *label)
 
 
 def _equal(old: Entry, new: Entry) -> bool:
@@ -116,7 +129,7 @@ def _same_source(old: Entry, new: Entry) -> bool:
     """Whether two exemplars are of one item, or two rules have one condition."""
     if isinstance(old, Exemplar) and isinstance(new, Exemplar):
         return old.item_id == new.item_id
-    return _left(old) == _left(new)
+    return left_of(old) == left_of(new)
 
 
 def _alike(old: Entry, new: Entry) -> bool:
@@ -126,7 +139,7 @@ def _alike(old: Entry, new: Entry) -> bool:
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= ALIKE
 
 
-def _left(entry: Entry) -> str:
+def _condition(entry: Entry) -> str:
     return entry.input if isinstance(entry, Exemplar) else f"if {entry.condition}"
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from personalink.canonical import write_atomic
 from personalink.errors import StorageError
 from personalink.report.evidence import Evidence
 from personalink.report.figures import answers, gains, loop, paths, rows, saving, style
@@ -104,7 +105,7 @@ def _drawn(figure: Figure, evidence: Evidence, folder: Path) -> Drawn:
     for kind in {*saving.FORMATS, "csv"} - files.keys():
         (folder / f"{figure.name}.{kind}").unlink(missing_ok=True)
     for kind, content in files.items():
-        saving.write_whole(folder / f"{figure.name}.{kind}", content)
+        write_atomic(folder / f"{figure.name}.{kind}", content)
     caption = sketch.caption if isinstance(sketch, Sketch) else ""
     return Drawn(figure.name, figure.title, caption, tuple(folder / f"{figure.name}.{kind}" for kind in files), reason)
 

@@ -6,10 +6,7 @@ Knows formats and their metadata, none of which tells a date, a version or a mac
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,22 +28,3 @@ def rendered(figure: Figure, title: str, caption: str) -> dict[str, bytes]:
         figure.savefig(buffer, format=kind, facecolor="white", metadata=told[kind])
         found[kind] = buffer.getvalue()
     return found
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or the whole new one; one that is the same already is left alone.
-
-    Raises:
-        OSError: it cannot be written; the old file then stands untouched.
-    """
-    if path.is_file() and path.read_bytes() == content:
-        return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

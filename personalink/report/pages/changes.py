@@ -5,16 +5,13 @@ Knows personas and markup; reads no run.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from personalink.persona import Exemplar, PersonaState, Rule
-from personalink.report.diff import ALIKE, MOST_WORDS, word_segments
+from personalink.persona import PersonaState, Rule
+from personalink.report.diff import Entry, left_of, paired, word_segments
 from personalink.report.pages.markup import Html, el, text
 
 _MARKS = {"gone": "del", "new": "ins"}
-
-Entry = Exemplar | Rule
 
 
 def persona_fields(persona: PersonaState) -> Html:
@@ -47,53 +44,19 @@ def word_changes(old: str, new: str) -> Html:
 
 def _entries(before: Sequence[Entry], after: Sequence[Entry]) -> list[Html]:
     """Entries in the new order, each beside what it was before; those that are gone stand last."""
-    left = list(before)
-    was: dict[int, Entry] = {}
-    for same in (_equal, _same_source, _alike):
-        for place, entry in enumerate(after):
-            if place not in was and (found := _first(left, entry, same)) is not None:
-                was[place] = left.pop(found)
-    return [
-        *(_entry(was.get(place), entry) for place, entry in enumerate(after)),
-        *(_gone(entry) for entry in left),
-    ]
-
-
-def _first(left: Sequence[Entry], entry: Entry, same: Callable[[Entry, Entry], bool]) -> int | None:
-    return next((i for i, old in enumerate(left) if same(old, entry)), None)
-
-
-def _equal(old: Entry, new: Entry) -> bool:
-    return old.render() == new.render()
-
-
-def _same_source(old: Entry, new: Entry) -> bool:
-    """Whether two exemplars are of one item, or two rules have one condition."""
-    if isinstance(old, Exemplar) and isinstance(new, Exemplar):
-        return old.item_id == new.item_id
-    return _left(old) == _left(new)
-
-
-def _alike(old: Entry, new: Entry) -> bool:
-    if isinstance(new, Exemplar):
-        return False  # another item is another exemplar
-    a, b = _left(old).split()[:MOST_WORDS], _left(new).split()[:MOST_WORDS]
-    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= ALIKE
-
-
-def _left(entry: Entry) -> str:
-    return entry.input if isinstance(entry, Exemplar) else entry.condition
+    pairs, gone = paired(before, after)
+    return [*(_entry(old, entry) for old, entry in pairs), *(_gone(entry) for entry in gone)]
 
 
 def _entry(old: Entry | None, new: Entry) -> Html:
     """A line of the new persona, beside what it was before; None where it is new."""
     if old is None:
-        return _line(new, el("ins", _left(new)), el("ins", new.label))
-    return _line(new, word_changes(_left(old), _left(new)), word_changes(old.label, new.label))
+        return _line(new, el("ins", left_of(new)), el("ins", new.label))
+    return _line(new, word_changes(left_of(old), left_of(new)), word_changes(old.label, new.label))
 
 
 def _gone(old: Entry) -> Html:
-    return _line(old, el("del", _left(old)), el("del", old.label))
+    return _line(old, el("del", left_of(old)), el("del", old.label))
 
 
 def _line(entry: Entry, left: Html, label: Html) -> Html:
