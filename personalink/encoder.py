@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from personalink.canonical import digest, file_digest
 from personalink.errors import ConfigError
+from personalink.lm.hub_model import without_progress_bars
 from personalink.text import one_line
 
 ENCODER = "all-MiniLM-L6-v2"
@@ -148,24 +149,11 @@ def _load(folder: Path, device: str | None) -> Any:
         msg = f"the sentence encoder cannot be imported ({one_line(str(error)):.200}); {INSTALL}"
         raise ConfigError(msg) from None
     try:
-        with _quiet(transformers):
+        with without_progress_bars(transformers):
             return SentenceTransformer(str(folder), device=device, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         msg = f"encoder {folder} could not be loaded ({one_line(str(error)):.200})"
         raise ConfigError(msg) from None
-
-
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars of transformers meanwhile."""
-    logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _weights(folder: Path) -> str:

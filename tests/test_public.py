@@ -51,8 +51,8 @@ def test_importing_is_light() -> None:
 ROOMS = (
     {"errors", "canonical", "seeding", "text", "background", "spool", "logprobs"},
     {"data.types", "persona", "persona_fit", "persona_io", "gate", "bm25"},
-    {"data.lamp", "tasks", "data", "metrics", "generation_metrics", "slicing", "stats", "encoder"},
-    {"lm"},
+    {"data.lamp", "tasks", "data", "metrics", "generation_metrics", "slicing", "stats"},
+    {"lm", "encoder"},
     {"testing"},
     {"agent", "brief", "rewrite", "refinement", "progress", "trial"},
     {"optimizer"},

@@ -5,7 +5,9 @@ Knows files, and a tokenizer that was loaded elsewhere; needs neither torch nor 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,16 @@ def _sampled(path: Path) -> str:
             file.seek((size - _PIECE) * piece // (_PIECES - 1))
             seen.update(file.read(_PIECE))
     return seen.hexdigest()
+
+
+@contextlib.contextmanager
+def without_progress_bars(transformers: Any) -> Iterator[None]:
+    """No progress bars of transformers meanwhile."""
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

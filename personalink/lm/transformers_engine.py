@@ -10,10 +10,8 @@ longest answer ends, so this is slower than vLLM wherever that runs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from personalink.errors import LMError
 from personalink.lm.base import Completion, KnownOnceStarted, Request
 from personalink.lm.batching import Batcher
 from personalink.lm.counters import TokenizerCounter
-from personalink.lm.hub_model import check_model, folder_digest, no_chat_template
+from personalink.lm.hub_model import check_model, folder_digest, no_chat_template, without_progress_bars
 from personalink.lm.settings import check_whole
 from personalink.text import one_line
 
@@ -228,7 +226,7 @@ def _loaded(torch: Any, transformers: Any, name: str, dtype: str) -> tuple[Any, 
 
     kind = dtype if dtype == "auto" else getattr(torch, dtype)
     try:
-        with _quiet(transformers):
+        with without_progress_bars(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)
             if not getattr(tokenizer, "chat_template", None):
                 raise LMError(no_chat_template(name))
@@ -242,16 +240,3 @@ def _loaded(torch: Any, transformers: Any, name: str, dtype: str) -> tuple[Any, 
     if any(type(layer) not in plain for layer in transformers.DynamicCache(config=model.config).layers):
         raise LMError(f"{name} keeps more than keys and values of its prompt (a recurrent state); lm=vllm serves it")
     return model, tokenizer
-
-
-@contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars of transformers meanwhile."""
-    logging = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
