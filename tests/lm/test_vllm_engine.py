@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from personalink.config import RunConfig
 from personalink.errors import ConfigError, LMError, Unreachable
 from personalink.lm import Completion, Constraint, Decoding, Message, Request, Usage, VLLMEngine, connect
 from personalink.lm.vllm_engine import read_output, sampling, structured
+from personalink.logprobs import NEVER
 from personalink.sources import make_lm
 
 
@@ -23,9 +24,9 @@ def request(sample: int = 0, **decoding: Any) -> Request:
     return Request((Message("user", "hi"),), Decoding(16, **decoding), sample=sample)
 
 
-def output(text: str, reason: str | None, **more: Any) -> SimpleNamespace:
+def output(text: str, reason: str | None, logprobs: Any = None, **more: Any) -> SimpleNamespace:
     """As vLLM's RequestOutput."""
-    answer = SimpleNamespace(text=text, finish_reason=reason, token_ids=[1, 2, 3])
+    answer = SimpleNamespace(text=text, finish_reason=reason, token_ids=[1, 2, 3], logprobs=logprobs)
     return SimpleNamespace(**{"prompt_token_ids": [1] * 9, "num_cached_tokens": 4, "outputs": [answer], **more})
 
 
@@ -49,6 +50,22 @@ def test_constraints_in_vllms_words() -> None:
     assert structured(None) == {}
     assert structured(Constraint(choices=("a", "b"))) == {"choice": ["a", "b"]}
     assert structured(Constraint(schema={"type": "object"})) == {"json": {"type": "object"}}
+
+
+def test_logprobs_are_asked_for_and_read() -> None:
+    assert "logprobs" not in sampling(request())
+    assert sampling(replace(request(), logprobs=2))["logprobs"] == 2
+
+    def place(**told: float) -> dict[int, SimpleNamespace]:
+        return {int(key[1:]): SimpleNamespace(decoded_token=key, logprob=told[key]) for key in told}
+
+    told = [place(t1=-0.5, t7=-1.0), place(t2=-0.1, t8=float("-inf")), place(t9=-0.2, t3=-3.0)]
+    done = read_output(output("x", "stop", told), "m", constrained=False)
+    assert done.tokens is not None
+    assert [(token.text, token.logprob) for token in done.tokens] == [("t1", -0.5), ("t2", -0.1), ("t3", -3.0)]
+    assert done.tokens[1].alternatives == (("t2", -0.1), ("t8", NEVER))
+    assert done.tokens[2].others == (("t9", -0.2),)
+    assert read_output(output("x", "stop"), "m", constrained=False).tokens is None
 
 
 def test_an_answer_is_read() -> None:
