@@ -14,6 +14,7 @@ from personalink.lm.base import Completion, Constraint, Decoding, Message, Reque
 from personalink.lm.constraints import satisfies
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
+from personalink.lm.settings import check_seed
 from personalink.logprobs import MOST, margin
 from personalink.tasks.base import INVALID, Reading, Task
 
@@ -65,7 +66,8 @@ class Agent:
             margins and expected ratings. It takes no further call.
 
     Raises:
-        ConfigError: `constrain` is none of the three or constrains a free text, or `logprobs` is out of range.
+        ConfigError: `constrain` is none of the three or constrains a free text, or `logprobs` or
+            `seed` is out of range.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class Agent:
         seed: int = 12345,
         logprobs: int = 0,
     ) -> None:
-        if not 0 <= logprobs <= MOST:
-            raise ConfigError(f"logprobs is {logprobs}; it must be from 0 to {MOST}")
+        if not isinstance(logprobs, int) or isinstance(logprobs, bool) or not 0 <= logprobs <= MOST:
+            raise ConfigError(f"logprobs is {logprobs!r:.60}; it must be a whole number from 0 to {MOST}")
+        check_seed(seed)
         if constrain not in ("none", "label", "line"):
             msg = f"constrain is {constrain!r}; it must be none, label or line"
             raise ConfigError(msg)

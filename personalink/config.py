@@ -19,6 +19,7 @@ from personalink.canonical import digest
 from personalink.contexts.base import Context
 from personalink.errors import ConfigError, PersonaError
 from personalink.lm.budget import Limits
+from personalink.lm.settings import check_seed
 from personalink.logprobs import MOST
 from personalink.optimizer import OptimizerConfig
 from personalink.tasks import Task, task_from
@@ -61,6 +62,7 @@ class DataConfig:
     max_history: int | None = None
 
     def __post_init__(self) -> None:
+        _typed(self, "data")
         for name in ("root", "path"):
             object.__setattr__(self, name, _expanded(getattr(self, name)))
         columns = {ours: theirs for ours, theirs in self.columns.items() if theirs is not None}
@@ -119,6 +121,7 @@ class LMConfig:
     down_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
+        _typed(self, "lm")
         if self.path is not None:
             object.__setattr__(self, "path", _expanded(self.path))
         if self.kind == "endpoint" and self.base_url is None:
@@ -145,6 +148,7 @@ class ShardConfig:
     count: int = 1
 
     def __post_init__(self) -> None:
+        _typed(self, "shard")
         if self.count < 1 or not 0 <= self.index < self.count:
             msg = f"shard.index is {self.index} of shard.count {self.count}; it must be from 0 to count − 1"
             raise ConfigError(msg)
@@ -197,12 +201,11 @@ class RunConfig:
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _typed(self, "")
         if not self.name or any(c in self.name for c in "/\\\0") or self.name.startswith("."):
-            msg = f"name is {self.name!r}; it must be a plain folder name"
-            raise ConfigError(msg)
+            raise ConfigError(f"name is {self.name!r}; it must be a plain folder name")
         if not self.context:
-            msg = "no contexts: give at least one, such as context=[nopers,rag_5]"
-            raise ConfigError(msg)
+            raise ConfigError("no contexts: give at least one, such as context=[nopers,rag_5]")
         for row in self.rows:
             if row not in self.context:
                 near = nearest(row, self.context)
@@ -216,11 +219,8 @@ class RunConfig:
         if not 0 <= self.logprobs <= MOST:
             raise ConfigError(f"logprobs is {self.logprobs}; it must be from 0 (none) to {MOST}")
         if not 0 <= self.max_failed <= 1:
-            msg = f"max_failed is {self.max_failed}; it must be a share from 0 to 1"
-            raise ConfigError(msg)
-        if not -(2**63) <= self.seed < 2**63:
-            msg = f"seed is {self.seed}; it must fit 64 bits (from −2^63 to 2^63 − 1)"
-            raise ConfigError(msg)
+            raise ConfigError(f"max_failed is {self.max_failed}; it must be a share from 0 to 1")
+        check_seed(self.seed)
         for name, lm in (("lm", self.lm), ("rewriter", self.rewriter)):
             if lm is not None and lm.kind == "endpoint" and not lm.base_url:
                 msg = (
@@ -244,8 +244,7 @@ class RunConfig:
         rewriter = values.get("rewriter") if isinstance(values, Mapping) else None
         if isinstance(rewriter, Mapping) and "kind" not in rewriter:
             kinds = ", ".join(get_args(get_type_hints(LMConfig)["kind"]))
-            msg = f"rewriter.kind is missing; it must be one of {kinds}, or rewriter null"
-            raise ConfigError(msg)
+            raise ConfigError(f"rewriter.kind is missing; it must be one of {kinds}, or rewriter null")
         config = build(cls, values, "")
         config.make_task()
         config.make_contexts()
@@ -298,15 +297,14 @@ def _context(row: str, settings: Mapping[str, Any]) -> Context:
     try:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        msg = f"context.{row}: cannot import {target} ({one_line(str(error))})"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"context.{row}: cannot import {target} ({one_line(str(error))})") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody's module does when it is imported
         what = f"{type(error).__name__}: {one_line(str(error))}"
-        msg = f"context.{row}: the module {module} fails when it is imported ({what:.200}); correct it"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            f"context.{row}: the module {module} fails when it is imported ({what:.200}); correct it"
+        ) from None
     if not (isinstance(cls, type) and issubclass(cls, Context)):
-        msg = f"context.{row}: {target} is not a personalink.contexts.Context"
-        raise ConfigError(msg)
+        raise ConfigError(f"context.{row}: {target} is not a personalink.contexts.Context")
     context: Context = build(cls, {k: v for k, v in settings.items() if k != "_target_"}, f"context.{row}")
     return context
 
@@ -318,16 +316,14 @@ def build(cls: type[C], values: Any, where: str) -> C:
         ConfigError: what is wrong, by its dotted key.
     """
     if not isinstance(values, Mapping):
-        msg = f"{where or 'the configuration'} is {values!r:.60}; it must be a group of settings"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where or 'the configuration'} is {values!r:.60}; it must be a group of settings")
     hints = get_type_hints(cls)
     known = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
             near = nearest(str(key), known)
             hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
-            msg = f"{_dotted(where, key)} is unknown; {hint}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{_dotted(where, key)} is unknown; {hint}")
     made = {key: _convert(value, hints[key], _dotted(where, key)) for key, value in values.items()}
     try:
         return cls(**made)
@@ -336,11 +332,9 @@ def build(cls: type[C], values: Any, where: str) -> C:
             raise ConfigError(str(error).replace("lm.", f"{where}.", 1)) from None
         raise
     except PersonaError as error:
-        msg = f"{where}: {error}"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"{where}: {error}") from None
     except TypeError as error:
-        msg = f"{where or 'the configuration'}: {str(error).replace('__init__() ', '')}"
-        raise ConfigError(msg) from None
+        raise ConfigError(f"{where or 'the configuration'}: {str(error).replace('__init__() ', '')}") from None
 
 
 def _expanded(path: str) -> str:
@@ -357,6 +351,12 @@ def _dotted(where: str, key: Any) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
+def _typed(config: Any, where: str) -> None:
+    """Every field of a configuration as its type says, also where it was made from Python and not by `build`."""
+    for name, kind in get_type_hints(type(config)).items():
+        object.__setattr__(config, name, _convert(getattr(config, name), kind, _dotted(where, name)))
+
+
 def _convert(value: Any, kind: Any, where: str) -> Any:
     """`value` as `kind`, leaving exact what is exact: no text becomes a number, no number a text."""
     origin, args = get_origin(kind), get_args(kind)
@@ -371,7 +371,7 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
             return value
         raise ConfigError(f"{where} is {value!r}; it must be one of {', '.join(map(str, args))}")
     if is_dataclass(kind):
-        return build(kind, value, where)  # type: ignore[arg-type]
+        return value if isinstance(value, kind) else build(kind, value, where)  # type: ignore[arg-type]
     if origin is tuple:
         if isinstance(value, str) or not hasattr(value, "__iter__"):
             raise ConfigError(f"{where} is {value!r:.60}; it must be a list")

@@ -5,6 +5,7 @@ Knows tokens as texts with natural log-probabilities; knows no server, no task a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ of bfloat16 (8 significant bits) between 8 and 16, where logits often lie: 2⁻�
 
 NEVER = -9999.0
 """Stands for a log-probability of −∞, as in vLLM's answers over HTTP: JSON has no infinity."""
+
+ROUNDING = 1e-3
+"""Nats above 0 that a server's float arithmetic may leave on a log-probability of 0; more is no log-probability."""
 
 Alternative = tuple[str, float]
 """A token's text and its natural log-probability, at most 0."""
@@ -47,11 +51,26 @@ class TokenLogprobs:
 Tokens = tuple[TokenLogprobs, ...]
 
 
+def as_logprob(value: Any) -> float:
+    """A number that a server or a record gives as a log-probability, in [`NEVER`, 0].
+
+    Raises:
+        TypeError: it is no number, or a boolean.
+        ValueError: it is not finite, or above 0 by more than `ROUNDING`.
+        OverflowError: it is a whole number beyond every float.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("no number")
+    if not math.isfinite(value) or value > ROUNDING:
+        raise ValueError("no log-probability")
+    return min(0.0, max(NEVER, float(value)))
+
+
 def margin(tokens: Sequence[TokenLogprobs], choices: Sequence[str] = ()) -> float | None:
     """How far an answer was from another one: the smallest lead, over its tokens, of a token over the best other one.
 
     In nats, rounded to 4 decimals. 0 is a tie; the nearer to 0, the nearer to a flip; negative where something else
-    than the model's own preference chose. None where no token has a known other.
+    than the model's own preference chose. None where no token has a known other, or a lead is not finite.
 
     Args:
         tokens: of the answer, in order.
@@ -71,7 +90,7 @@ def margin(tokens: Sequence[TokenLogprobs], choices: Sequence[str] = ()) -> floa
         if rivals:
             leads.append(token.logprob - max(rivals))
         written += token.text
-    return round(min(leads), 4) if leads else None
+    return round(min(leads), 4) if leads and all(map(math.isfinite, leads)) else None
 
 
 def _squeezed(text: str) -> str:
@@ -84,13 +103,20 @@ def logprobs_to_plain(tokens: Sequence[TokenLogprobs]) -> list[Any]:
 
 
 def logprobs_from_plain(plain: Sequence[Any]) -> Tokens:
-    """The tokens of `logprobs_to_plain`.
+    """The tokens of `logprobs_to_plain`; none where a number among them is no log-probability, as records may hold.
 
     Raises:
         ValueError: an entry has not its three or two parts.
         TypeError: an entry is no list.
     """
-    return tuple(TokenLogprobs(text, logprob, tuple((t, p) for t, p in others)) for text, logprob, others in plain)
+    entries = [(text, logprob, [(t, p) for t, p in others]) for text, logprob, others in plain]
+    try:
+        return tuple(
+            TokenLogprobs(text, as_logprob(logprob), tuple((t, as_logprob(p)) for t, p in others))
+            for text, logprob, others in entries
+        )
+    except (TypeError, ValueError, OverflowError):
+        return ()
 
 
 def _written(text: str) -> str:

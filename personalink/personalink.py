@@ -24,6 +24,7 @@ from personalink.lm.cache import Cache, cache_path
 from personalink.lm.gateway import Gateway
 from personalink.lm.journal import Journal
 from personalink.lm.ledger import Bill, Ledger
+from personalink.lm.settings import check_seed
 from personalink.optimizer import Optimizer, OptimizerConfig
 from personalink.persona import PersonaState
 from personalink.refinement import Refinement
@@ -161,7 +162,18 @@ class PersonaLink(background.Closes):
         return background.iterate(self.afit(users))
 
     async def apredict(self, persona: PersonaState | str, text: str) -> Answer:
-        """Answer a new input behind a persona (or any text placed before the question); "" is no personalization."""
+        """Answer a new input behind a persona (or any text placed before the question); "" is no personalization.
+
+        Raises:
+            DataError: `persona` is neither a persona nor text, or `text` is none.
+            LMError: the model could not be asked.
+        """
+        if not isinstance(persona, PersonaState | str):
+            raise DataError(
+                f"persona is {persona!r:.60}; it must be a PersonaState, such as fit_user(…).persona, or text"
+            )
+        if not isinstance(text, str):
+            raise DataError(f"text is {text!r:.60}; it must be text")
         agent = (await self._ready()).agent
         context = persona if isinstance(persona, str) else persona.render()
         return await agent.answer(context, text, Bill(phase="predict"))
@@ -210,9 +222,7 @@ def _check_given(task: Any, lm: Any, rewriter: Any, seed: Any, config: Any) -> N
         if not (hasattr(model, "complete") and hasattr(model, "start")) and not (name == "rewriter" and model is None):
             msg = f"{name} is {model!r:.60}; it must be a model, such as personalink.connect(…) makes"
             raise ConfigError(msg)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        msg = f"seed is {seed!r}; it must be a whole number"
-        raise ConfigError(msg)
+    check_seed(seed)
     if config is not None and not isinstance(config, OptimizerConfig):
         msg = f"config is {config!r:.60}; it must be an OptimizerConfig"
         raise ConfigError(msg)

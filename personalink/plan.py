@@ -68,7 +68,7 @@ class Plan:
         completion_tokens: most tokens that all answers can have together; None with `most`.
         expected: None with `most`.
         window: tokens; None when unknown. longest: the largest known prompt, None where none is known.
-        too_long: known prompts that do not fit the window.
+        too_long: known prompts that do not fit the window by the counter; the server has the last word on them.
         untold: contexts whose calls are not in the figures.
         answered: known requests that the run's journal or the cache answers; None where there is neither.
         to_send: least and most requests that are left to send, None for a most that cannot be told.
@@ -112,7 +112,7 @@ class Plan:
         window = "unknown" if self.window is None else f"{self.window:,} tokens"
         longest = f"; the longest known prompt with its answer: {self.longest}" if self.longest else ""
         lines.append(f"window: {window}{longest}")
-        lines += [f"  does not fit: {long}" for long in self.too_long[:10]]
+        lines += [f"  may not fit, the server decides: {long}" for long in self.too_long[:10]]
         if len(self.too_long) > 10:
             lines.append(f"  … and {len(self.too_long) - 10} more")
         lines += [f"not in these figures: what {name} asks in prepare()" for name in self.untold]

@@ -85,9 +85,14 @@ class Rows:
                 return at_hand[key]
             if task is None:
                 task = self._preparing[key] = asyncio.create_task(self._prepare(user, context))
-                task.add_done_callback(lambda done: self._preparing.pop(key))
+                task.add_done_callback(lambda done: self._forget(key, done))
             at_hand[key] = await asyncio.shield(task)
         return at_hand[key]
+
+    def _forget(self, key: tuple[str, str], done: asyncio.Task[Product]) -> None:
+        del self._preparing[key]
+        if not done.cancelled():
+            done.exception()  # a user who was cancelled while waiting leaves nobody to read it
 
     async def _prepare(self, user: User, context: Context) -> Product:
         """Prepare a product and keep it; an empty one is as quickly made again."""

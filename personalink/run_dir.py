@@ -6,6 +6,7 @@ Knows names and files, not what stands in them.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,10 +14,14 @@ from typing import Any
 from urllib.parse import quote
 
 from personalink.canonical import canonical_json, digest, file_digest, pretty_json, write_atomic
-from personalink.errors import IntegrityError, StorageError, UsageError
+from personalink.errors import IncompleteRun, IntegrityError, StorageError, UsageError
 from personalink.lm.journal import Journal
 
 SEAL = "seal.json"
+NAME_DIGITS = 12
+"""A run's folder is named by so many digits of its configuration's digest."""
+_ASIDE = re.compile(r"\.old\d+$")
+_ENDED = ("complete", "failed")
 _COMPUTED = ("table.", "selection.", "metrics.")
 LAYOUT = """What is where in a run's directory
 
@@ -127,12 +132,17 @@ class RunDir:
         return next((name for name in sorted({*sealed, *found}) if sealed.get(name) != found.get(name)), "")
 
     def check_seal(self) -> None:
-        """Refuse what was altered.
+        """Refuse what was altered, and what was never sealed to its end.
 
         Raises:
+            IncompleteRun: the run is still worked on, or was killed before it could seal what it has.
             IntegrityError: a sealed file is missing, altered or new.
         """
-        if name := self.broken_seal():
+        name = self.broken_seal()
+        if name and self.status["state"] not in _ENDED:
+            msg = f"{self.path} is not finished: it is being worked on, or was killed; the same command goes on"
+            raise IncompleteRun(msg)
+        if name:
             msg = f"{self.sealed / name} is missing or was altered; run the same command again to seal it anew"
             raise IntegrityError(msg)
 
@@ -233,7 +243,7 @@ def file_name(user: str) -> str:
 
 
 def find_run(where: str | Path) -> RunDir:
-    """The run at a path: its directory, or a folder that holds exactly one run.
+    """The run at a path: its directory, or a folder that holds exactly one run, those put aside not counted.
 
     Raises:
         UsageError: there is no run, or there are several (they are listed).
@@ -241,7 +251,8 @@ def find_run(where: str | Path) -> RunDir:
     path = Path(where).expanduser()
     if (path / "sealed" / "config.json").exists():
         return RunDir(path)
-    found = sorted(p.parent.parent for p in path.glob("**/sealed/config.json"))[:20] if path.is_dir() else []
+    below = sorted(p.parent.parent for p in path.glob("**/sealed/config.json")) if path.is_dir() else []
+    found = [run for run in below if not _ASIDE.search(run.name)][:20]
     if len(found) == 1:
         return RunDir(found[0])
     if found:

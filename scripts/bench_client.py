@@ -161,10 +161,17 @@ def wall_line(latency: float, concurrency: int, made: list[tuple[Run, Run]]) -> 
     return f"| {1000 * latency:g} | {concurrency} | {bare:.2f} | {whole:.2f} | {median:.3f} | {spread} |"
 
 
+def at_least_one(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--requests", type=int, default=4000)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--requests", type=at_least_one, default=4000)
+    parser.add_argument("--concurrency", type=at_least_one, nargs="+", default=[64, 512])
     parser.add_argument("--latency", type=float, default=0.02, help="seconds, for the CPU table")
     parser.add_argument("--wall-latency", type=float, nargs="+", default=[0.02, 0.1], help="seconds")
     parser.add_argument("--rounds", type=int, default=3, help="of the CPU table; 0 leaves it out")

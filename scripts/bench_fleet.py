@@ -271,12 +271,19 @@ def received(url: str) -> int:
     return sum(int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(COUNTED))
 
 
+def at_least_one(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
 def main() -> int:
     """Run all of it and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", type=float, metavar="LATENCY", help=argparse.SUPPRESS)
-    parser.add_argument("--users", type=int, default=1000)
-    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--users", type=at_least_one, default=1000)
+    parser.add_argument("--in-flight", type=at_least_one, default=64)
     parser.add_argument("--no-rivals", action="store_true", help="leave GEPA out")
     options = parser.parse_args()
     if options.serve is not None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from personalink.cli.compose import compose, plain_values, run_config
 from personalink.config import RunConfig
+from personalink.errors import PersonalinkError
 from personalink.experiment import Experiment
 from personalink.lm import LM, Completion, Request, connect
 from personalink.predictions import Prediction
@@ -134,7 +135,11 @@ def main() -> int:
     parser.add_argument("words", nargs="*", default=["experiment=quickstart"], help="Hydra's words")
     parser.add_argument("--engines", nargs="+", required=True, help='as `connect` takes them: "embedded", a URL, …')
     args = parser.parse_args()
-    told = asyncio.run(compare(args.engines, composed(args.words or ["experiment=quickstart"])))
+    try:
+        told = asyncio.run(compare(args.engines, composed(args.words or ["experiment=quickstart"])))
+    except PersonalinkError as error:
+        print(f"compare_engines: {error}", file=sys.stderr)
+        return error.exit_code
     common = Counter(key for one in told for key in one.answers)
     everywhere = sum(count == len(told) for count in common.values())
     print(table(told))

@@ -180,6 +180,41 @@ def test_wrong_words_are_one_line(here: Path, capsys: Any, arguments: tuple[str,
     assert not list(here.glob("*.jsonl"))
 
 
+def test_nothing_but_requests_is_written_over(here: Path, capsys: Any) -> None:
+    with FakeVLLM(labels=("politics", "sports")) as server:
+        call(capsys, "export-batch", *WORDS, "--out", "q.jsonl")
+        answered(server, here / "q.jsonl", here / "r.jsonl")
+    (here / "link.jsonl").symlink_to("r.jsonl")
+    (here / "hard.jsonl").hardlink_to(here / "r.jsonl")
+    (here / "failed.jsonl").write_text('{"custom_id": "x", "body": {}, "error": "e"}\n')
+    (here / "notes.txt").write_text("mine\n")
+    (here / "mixed.jsonl").write_text((here / "q.jsonl").read_text() + (here / "r.jsonl").read_text())
+    (here / "deep.jsonl").write_text("[" * 100_000)
+    (here / "folder").mkdir()
+    before = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    runs = sealed(here / "runs")
+    for name in (
+        "r.jsonl",
+        "link.jsonl",
+        "hard.jsonl",
+        "failed.jsonl",
+        "notes.txt",
+        "mixed.jsonl",
+        "deep.jsonl",
+        "folder",
+    ):
+        for command in (("import-batch", "r.jsonl"), ("export-batch",)):
+            code, out, err = call(capsys, *command, *WORDS, "--out", name)
+            assert (code, out, len(err.splitlines())) == (2, "", 1), err
+            assert f"--out: {name} is there and holds no requests" in err
+    assert {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
+    assert sealed(here / "runs") == runs  # refused before the run
+    (here / "empty.jsonl").touch()
+    assert call(capsys, "export-batch", *WORDS, "--out", "empty.jsonl")[0] == 0
+    assert call(capsys, "import-batch", "r.jsonl", *WORDS, "--out", "q.jsonl")[0] == 4
+    assert (here / "q.jsonl").read_bytes() != before["q.jsonl"]
+
+
 def test_help_and_names() -> None:
     assert _next(Path("a/q.jsonl")) == Path("a/q-2.jsonl")
     assert _next(Path("q-9.jsonl")) == Path("q-10.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sqlite3
 import time
@@ -15,7 +16,7 @@ import pytest
 from personalink.canonical import digest
 from personalink.cli import main
 from personalink.lm.base import Completion, Usage
-from personalink.lm.cache import Cache, Who
+from personalink.lm.cache import INSERT, Cache, Who, checksum
 
 A, B = Who(digest("a"), "model-a", "http://one/v1"), Who(digest("b"), "model-b", "embedded")
 
@@ -226,3 +227,115 @@ def test_a_cache_in_use_can_be_looked_after(call: Any, path: Path, tmp_path: Pat
         assert cache.get(digest(5), A) is not None
         assert cache.get(digest(15), A) is None
     assert len(rows(path)) == 11
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_an_export_never_takes_the_place_of_the_cache(call: Any, path: Path, tmp_path: Path, end: str) -> None:
+    before = rows(path)
+    (tmp_path / "link").symlink_to(Path(f"{path}{end}"))
+    for target in (Path(f"{path}{end}"), tmp_path / "link", tmp_path / "." / "x" / ".." / f"{path.name}{end}"):
+        code, out, err = call("export", target, "--path", path)
+        assert (code, out) == (2, "")
+        assert one_line(err, f"{target} is the cache itself")
+    assert rows(path) == before
+
+
+def test_an_export_takes_the_place_of_an_older_export_alone(call: Any, path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl.gz"
+    other = fill(tmp_path / "other.sqlite", 3)
+    (tmp_path / "hard.sqlite").hardlink_to(path)
+    assert call("export", file, "--path", path)[0] == 0
+    assert call("export", file, "--path", other)[0] == 0
+    file.write_bytes(file.read_bytes()[:-20])  # an older one that was cut off
+    assert call("export", file, "--path", path)[0] == 0
+    contents = {"notes.txt": b"mine", "data.json.gz": gzip.compress(b'{"a": 1}\n'), "empty": b"", "cut.gz": b"\x1f\x8b"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    for name in (*contents, "hard.sqlite", "other.sqlite", "."):
+        target = tmp_path / name
+        kept = target.read_bytes() if target.is_file() else None
+        code, out, err = call("export", target, "--path", path)
+        assert (code, out) == (2, ""), name
+        assert one_line(err, f"{target} is there and is no export of a cache")
+        assert kept is None or target.read_bytes() == kept
+
+
+def sealed_again(lines: list[dict[str, Any]]) -> bytes:
+    """An export of these entries, with the checksum that belongs to it."""
+    text = "".join(json.dumps(line) + "\n" for line in ({"personalink_cache": 1}, *lines)).encode()
+    end = {"entries": len(lines), "sha256": hashlib.sha256(text).hexdigest()}
+    return gzip.compress(text + json.dumps(end).encode() + b"\n")
+
+
+ODD: list[dict[str, Any]] = [
+    *({"created": odd} for odd in (10**30, -1, 1.5, True, "1", None, 2**62)),
+    *({"model": odd} for odd in ("\ud800", 5, None)),
+    {"endpoint": "a\udfff"},
+    *({"key": odd} for odd in ("", "ab", 5, "zz" * 32)),
+    {"who": "ab"},
+    {"completion": []},
+    *({"constrained": odd} for odd in (5, None)),
+    *({"text": odd} for odd in (5, None, [])),
+    *({"outcome": odd} for odd in ("fine", "empty", 5, [])),
+    {"model name": 5},
+    *({"retries": odd} for odd in (-1, 1.0, "1", True, 10**30)),
+    *({"usage": odd} for odd in (["a", 0, 1], [-1, 0, 1], [1, 2], [1, 2, 3, 4], [1.5, 0, 1], [True, 0, 1], [0, 0, 10**30])),
+    *({"usage": odd} for odd in (None, 5, {}, "abc")),
+    *({"tokens": odd} for odd in ([[1, -1, []]], [["a", -1]], 5, ["ab"], [["a", -1, [[1, -2]]]], [["a", -1, [["b"]]]])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:40])
+def test_an_entry_of_odd_values_is_damage_on_import_and_a_miss_in_the_file(
+    call: Any, tmp_path: Path, odd: dict[str, Any]
+) -> None:
+    completion: dict[str, Any] = {"text": "x", "outcome": "ok", "usage": [1, 0, 1], "constrained": "", "model": "m"}
+    entry = {"key": digest("k"), "who": A.digest, "created": 1, "model": "m", "endpoint": "e", "completion": completion}
+    if odd.keys() <= entry.keys():
+        wrong = entry | odd
+    else:
+        completion |= {name.removesuffix(" name"): value for name, value in odd.items()}
+        wrong = entry
+    file, other = tmp_path / "odd.gz", tmp_path / "other.sqlite"
+    file.write_bytes(sealed_again([wrong]))
+    code, out, err = call("import", file, "--path", other)
+    assert (code, out) == (5, ""), err
+    assert one_line(err, f"{file} is damaged, or no export of a cache")
+    assert not other.exists()
+    if wrong is entry:
+        value = json.dumps(completion).encode()
+        place = bytes.fromhex(digest("k")), bytes.fromhex(A.digest)
+        Cache(other).close()
+        with closing(sqlite3.connect(other)) as rowed, rowed:
+            row = (*place, 1, len(value), checksum(*place, value), "m", "e", None, value)
+            rowed.execute(INSERT, row)
+        with Cache(other) as cache:
+            assert cache.get(digest("k"), A) is None
+        assert call("verify", "--path", other)[0] == 5
+
+
+NO_LOGPROBS = ([["a", 1, [["b", "c"]]]], [["a", "b", []]], [["a", float("nan"), []]], [["a", 10**400, []]])
+
+
+@pytest.mark.parametrize("tokens", NO_LOGPROBS, ids=range(4))
+def test_an_answer_with_odd_logprobs_is_taken_without_them(call: Any, tmp_path: Path, tokens: list[Any]) -> None:
+    completion = {"text": "x", "outcome": "ok", "usage": [1, 0, 1], "constrained": "", "model": "m", "tokens": tokens}
+    entry = {"key": digest("k"), "who": A.digest, "created": 1, "model": "m", "endpoint": "e", "completion": completion}
+    file, other = tmp_path / "odd.gz", tmp_path / "other.sqlite"
+    file.write_bytes(sealed_again([entry]))
+    assert call("import", file, "--path", other)[0] == 0
+    with Cache(other) as cache:
+        found = cache.get(digest("k"), A)
+        assert found is not None
+        assert (found.text, found.tokens) == ("x", ())
+
+
+def test_times_that_are_none_in_the_file_are_no_crash(call: Any, path: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file, file:
+        for i, odd in enumerate((2**62, -5, "soon", 1.5)):
+            file.execute("UPDATE entries SET created = ? WHERE key = ?", (odd, bytes.fromhex(digest(i))))
+    assert call("stats", "--path", path)[0] == 0
+    assert call("stats", "--path", path, "--format", "json")[0] == 0
+    code, out, _ = call("export", tmp_path / "out.gz", "--path", path)
+    assert (code, "damaged ones were left out" in out) == (0, True)
+    assert call("import", tmp_path / "out.gz", "--path", tmp_path / "new.sqlite")[0] == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from personalink.config import RunConfig
+from personalink.config import LMConfig, RunConfig
 from personalink.errors import ConfigError
 
 PLAIN: dict[str, Any] = {
@@ -101,3 +101,25 @@ def test_a_context_whose_module_fails(body: str, tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigError, match=rf"^context.own: .*{name}") as caught:
         made(context={"own": {"_target_": f"{name}.Own"}})
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lm": "x"}, "lm is 'x'; it must be a group of settings"),
+        ({"rewriter": 5}, "rewriter is 5"),
+        ({"data": None}, "data is None"),
+        ({"seed": "a"}, "seed is 'a'; it must be a whole number"),
+        ({"logprobs": 1.5}, "logprobs is 1.5"),
+        ({"rows": "nopers"}, "rows is 'nopers'; it must be a list"),
+        ({"constrain": "lable"}, "constrain is 'lable'"),
+        ({"max_failed": "x"}, "max_failed is 'x'"),
+    ],
+)
+def test_what_python_gives_is_checked_like_a_file(changes: dict[str, Any], words: str) -> None:
+    settings: dict[str, Any] = {"name": "x", "task": {}, "context": {"nopers": {}}}
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**{**settings, **changes})
+    assert str(caught.value).startswith(words)
+    with pytest.raises(ConfigError, match=r"lm\.concurrency is 'many'"):
+        LMConfig(concurrency="many")  # type: ignore[arg-type]

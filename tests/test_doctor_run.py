@@ -41,7 +41,7 @@ def test_prompts_that_fit_and_prompts_that_do_not(folder: Path) -> None:
     assert "the longest: row oracle, user u" in fits.detail
     long = looked(folder, 300, context=rows)["planned prompts"]
     assert long.ok is False
-    assert "2 do not fit 300 tokens; the longest: row oracle, user u" in long.detail
+    assert "2 may not fit 300 tokens; the longest: row oracle, user u" in long.detail
     assert "query u" in long.detail
     assert "--max-model-len" in long.remedy
     unknown = looked(folder, None, context=rows)["planned prompts"]

@@ -7,6 +7,8 @@ checked here.
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import itertools
 import json
 import os
@@ -27,6 +29,8 @@ from personalink.lm import ScriptedLM
 from personalink.lm.base import Completion, Request
 from personalink.lm.journal import Journal
 from personalink.run_dir import RunDir
+from personalink.running import arun
+from personalink.spool import Spool
 from personalink.testing import FakeVLLM
 from tests.forked import Forked
 from tests.people import LABELS, people, random_script
@@ -75,6 +79,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line_and_loses_nothing(folder: 
     assert full.ended() == 1, full.said
     assert len(errors(full.said)) == 1
     assert "cannot write" in full.said
+    assert "never retrieved" not in full.said
     (run,) = [RunDir(path) for path in folder.glob("full/*/*")]
     assert run.status["state"] != "complete"
     with Journal(run.log / "journal") as half:
@@ -85,6 +90,33 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line_and_loses_nothing(folder: 
     assert ledgers[0]["calls"] == ledgers[1]["calls"]  # nothing was paid for twice
     for file in (p for p in run.sealed.rglob("*") if p.is_file()):
         assert (journal.parent.parent / "sealed" / file.relative_to(run.sealed)).read_bytes() == file.read_bytes()
+
+
+def test_a_disk_that_fills_while_others_wait_is_one_line_and_leaves_no_fault_unread(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unread: list[str] = []
+    put, count = Spool.put, itertools.count()
+
+    def full(spool: Spool, kind: str, user: str, text: str) -> None:
+        if next(count) >= 3:
+            raise StorageError("cannot write the spool: no space left")
+        put(spool, kind, user, text)
+
+    async def attempt() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: unread.append(told["message"]))
+        values = settings(
+            folder, context={row: ROWS[row] for row in ("nopers", "personalink_r1", "random_user_persona")}
+        )
+        with pytest.raises(StorageError, match="no space left"):
+            await arun(values, lm=ScriptedLM(random_script(5)))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        gc.collect()  # a task that nobody has read says so when it is collected
+
+    monkeypatch.setattr(Spool, "put", full)
+    asyncio.run(attempt())
+    assert unread == []
 
 
 def test_a_parent_that_is_a_file_is_one_line_before_anything_is_sent(

@@ -21,7 +21,7 @@ from personalink.lm.base import LM, Completion, completion_from_dict, completion
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
 from personalink.lm.wire import read_reply
-from personalink.logprobs import TokenLogprobs, logprobs_from_plain, logprobs_to_plain, margin
+from personalink.logprobs import NEVER, TokenLogprobs, logprobs_from_plain, logprobs_to_plain, margin
 from personalink.optimizer import OptimizerConfig
 from personalink.predictions import Prediction
 from personalink.report.results import expected_errors, refinements_of
@@ -150,7 +150,9 @@ def test_a_reply_in_openais_form_is_read() -> None:
         {"content": [{"token": 4, "logprob": -1}]}, {"content": [{"token": "4", "logprob": "x"}]},
         {"content": [{"token": "4", "logprob": -math.inf}]}, {"content": [{"token": "4", "logprob": None}]},
         {"content": [{"token": "4", "logprob": -1, "top_logprobs": 5}]},
-        {"content": [{"token": "4", "logprob": 10**400}]},
+        {"content": [{"token": "4", "logprob": 10**400}]}, {"content": [{"token": "4", "logprob": True}]},
+        {"content": [{"token": "4", "logprob": 5.0}]}, {"content": [{"token": "4", "logprob": 0.01}]},
+        {"content": [{"token": "4", "logprob": -1e308, "top_logprobs": [{"token": "5", "logprob": 1e308}]}]},
     ],
 )  # fmt: skip
 def test_logprobs_of_any_other_form_are_unknown_and_the_answer_stands(told: Any) -> None:
@@ -159,16 +161,30 @@ def test_logprobs_of_any_other_form_are_unknown_and_the_answer_stands(told: Any)
     assert "tokens" not in completion_to_dict(done)
 
 
+def test_rounding_above_zero_is_zero_and_nothing_lies_below_never() -> None:
+    entry = {"token": "4", "logprob": 1e-7, "top_logprobs": [{"token": "5", "logprob": -1e308}]}
+    done = read_reply(reply({"content": [entry]}))
+    assert done.tokens == (TokenLogprobs("4", 0.0, (("5", NEVER),)),)
+    assert margin(done.tokens) == -NEVER
+
+
+@pytest.mark.parametrize("odd", [[["4", -1e308, [["5", 1e308]]]], [["4", True, []]], [["4", 5.0, [["5", 7.0]]]]])
+def test_odd_numbers_in_an_old_journal_are_no_tokens(odd: list[Any]) -> None:
+    tokens = logprobs_from_plain(odd)
+    assert (tokens, margin(tokens), STARS.expected(tokens)) == ((), None, None)
+    assert margin([TokenLogprobs("4", -1e308, (("5", 1e308),))]) is None
+
+
 def test_a_request_that_asks_for_none_keeps_its_key() -> None:
     assert request().key("who") == "69bad4080990ba336fc2e571a694e5b4570d7d67d244602b9793884ce276549e"
     assert len({request(logprobs=n).key("who") for n in (0, 1, 5)}) == 3
 
 
-@pytest.mark.parametrize("wrong", [-1, 21])
-def test_how_many_may_be_asked_for(wrong: int) -> None:
-    with pytest.raises(ConfigError, match="it must be from 0"):
+@pytest.mark.parametrize("wrong", [-1, 21, 1.5, True, "a"])
+def test_how_many_may_be_asked_for(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"it must be .*from 0"):
         Agent(STARS, Gateway(ScriptedLM(lambda request: "4")), logprobs=wrong)
-    with pytest.raises(ConfigError, match="it must be from 0"):
+    with pytest.raises(ConfigError, match=r"logprobs is .*; it must be"):
         RunConfig(name="x", task={}, context={"nopers": NOPERS}, logprobs=wrong)
 
 
@@ -193,7 +209,7 @@ def write_ratings(path: Path) -> Path:
     return path
 
 
-async def go(server: FakeVLLM, runs: Path, **changes: Any) -> Finished:
+async def go(server: FakeVLLM | ScriptedLM, runs: Path, **changes: Any) -> Finished:
     settings = {
         "name": "stars",
         "task": STARS.as_dict(),
@@ -203,7 +219,7 @@ async def go(server: FakeVLLM, runs: Path, **changes: Any) -> Finished:
         "max_failed": 1.0,
         **changes,
     }
-    return await arun(settings, lm=EndpointLM(server.url))
+    return await arun(settings, lm=server if isinstance(server, ScriptedLM) else EndpointLM(server.url))
 
 
 def records(finished: Finished) -> list[dict[str, Any]]:
@@ -229,6 +245,14 @@ def test_a_run_that_asks_differs_by_margin_and_expected_alone(tmp_path: Path, co
     assert "Near ties: " in text
     assert "(expected)" in text
     assert not {"Near ties", "expected"} & set(plain.scores.results.as_text().split())
+
+
+def test_a_server_that_tells_none_is_said_under_the_table(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda request: "4")
+    asked = asyncio.run(go(lm, tmp_path / "a", logprobs=5))
+    assert "asked for; 0 of 6 answers came with them" in " ".join(asked.scores.results.as_text().split())
+    plain = asyncio.run(go(lm, tmp_path / "b"))
+    assert "Log-probabilities" not in plain.scores.results.as_text()
 
 
 def test_a_run_that_asked_is_finished_from_its_journal(tmp_path: Path) -> None:

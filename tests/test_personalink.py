@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,3 +248,21 @@ def test_a_wrong_argument_is_told_in_one_line() -> None:
     with pytest.raises(ConfigError, match="max_tokens is True"):
         pl.LabelTask("t", "Say.", ("a", "b"), max_tokens=True)
     mine.close()
+
+
+@pytest.mark.parametrize("seed", [10**30, -(2**63) - 1])
+def test_a_seed_that_no_server_takes_is_told(seed: int) -> None:
+    with pytest.raises(ConfigError, match="it must fit 64 bits"):
+        link(seed=seed)
+
+
+@pytest.mark.parametrize(("persona", "text", "words"), [(None, "z", "persona is None"), ("", 5, "text is 5")])
+def test_predict_takes_text(persona: Any, text: Any, words: str) -> None:
+    mine, _ = link()
+    with pytest.raises(DataError, match=words):
+        mine.predict(persona, text)
+
+
+def test_connect_takes_a_models_name_as_text() -> None:
+    with pytest.raises(ConfigError, match=r"lm\.model is 5; it must be text"):
+        pl.connect("http://localhost:1", model=5)  # type: ignore[arg-type]

@@ -107,7 +107,7 @@ def test_prompts_that_will_not_fit_are_named(folder: Path) -> None:
     plan = planned(folder, window=300, context={"oracle": {**ROWS["oracle"], "keep": "fail"}, "nopers": ROWS["nopers"]})
     assert {long.row for long in plan.too_long} == {"oracle"}
     assert len(plan.too_long) == 6
-    assert "does not fit: row oracle" in plan.as_text()
+    assert "may not fit, the server decides: row oracle" in plan.as_text()
 
 
 def test_the_longest_prompt_is_named(folder: Path) -> None:

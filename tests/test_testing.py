@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from personalink.lm import Constraint, Decoding, EndpointLM, Message, Request, S
 from personalink.lm.gateway import Gateway
 from personalink.lm.ledger import Bill
 from personalink.testing import FakeVLLM, Fault, fake_vllm_process
+from personalink.testing.process import main
 
 LABELS = ("north", "south", "east", "west")
 
@@ -380,3 +382,15 @@ def test_a_process_that_cannot_start_says_why() -> None:
     assert done.stderr.startswith("personalink.testing: fault 'explode' is none of")
     with pytest.raises(PersonalinkError, match="did not start"), fake_vllm_process(window=0):
         pass
+
+
+@pytest.mark.parametrize("words", ["--port=99999", "--port=-5", "--fault=x=503", "--fault=reset"])
+def test_a_word_that_is_wrong_is_told_in_one_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        assert main([words]) == 2
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    told = capsys.readouterr().err
+    assert told.startswith(f"personalink.testing: {words.split('=')[0]}")
+    assert told.count("\n") == 1

@@ -45,7 +45,12 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("plan", help="least and most calls, tokens, and prompts that will not fit; sends nothing")
     commands.add_parser("export-batch", help="write what a run asks next, for `vllm run-batch` or a batch service")
     commands.add_parser("import-batch", help="take the results of such a file into the run")
-    merge = commands.add_parser("merge", help="join the shards of an experiment and prove that they are complete")
+    merge = commands.add_parser(
+        "merge",
+        help="join the shards of an experiment and prove that they are complete",
+        description="Of a folder that holds the shards of several configurations (a sweep over seeds, say) each is "
+        "merged by itself; what is merged already stays, and what is not complete is named (exit 2 or 4).",
+    )
     merge.add_argument("runs", nargs="+", help="the shards' directories, or the folder that holds them")
 
     table = commands.add_parser("table", help="score a run again from its files, without a model")

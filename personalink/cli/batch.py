@@ -7,6 +7,7 @@ known, and what was answered stands in the run's own journal. Knows words and fi
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -57,7 +58,8 @@ def export_batch(arguments: Sequence[str]) -> int:
     """`personalink export-batch`: 0 when the file is written, or the run is complete and nothing is left to ask.
 
     Raises:
-        UsageError: the words cannot be read, or describe no run that a batch can answer.
+        UsageError: the words cannot be read, or describe no run that a batch can answer; or --out names a file that
+            holds something else than requests.
         StorageError: the file cannot be written.
     """
     if _asks_for_help(arguments):
@@ -65,6 +67,7 @@ def export_batch(arguments: Sequence[str]) -> int:
     typed = _typed(arguments)
     if typed.files or typed.out is None:
         raise UsageError("export-batch reads no file and writes one: say --out requests.jsonl")
+    _check_out(typed.out)
     config = _composed(typed.words)
     lm = _batch_lm(config, Results())
     finished = asyncio.run(arun(config, lm=lm))
@@ -88,6 +91,8 @@ def import_batch(arguments: Sequence[str]) -> int:
     if not typed.files:
         raise UsageError("import-batch: which results? name at least one file that ends in .jsonl")
     results = Results.read(typed.files)
+    if typed.out is not None:
+        _check_out(typed.out)
     config = _composed(typed.words)
     lm = _batch_lm(config, results)
     finished = asyncio.run(arun(config, lm=lm))
@@ -120,6 +125,36 @@ def _typed(arguments: Sequence[str]) -> Typed:
         else:
             words.append(word)
     return Typed(words, files, target)
+
+
+def _check_out(path: Path) -> None:
+    """Requests take the place of older requests, which are made again at no cost, and of nothing else: not of results,
+    which were paid for.
+
+    Raises:
+        UsageError: the file is there and holds something else, or is none that can be read.
+    """
+    if path.exists() and not _holds_requests(path):
+        raise UsageError(f"--out: {path} is there and holds no requests (results, perhaps); give another file")
+
+
+def _holds_requests(path: Path) -> bool:
+    """Whether every line of a file is a request; so it is where there is none."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as lines:
+            return all(_is_request(raw) for raw in lines if raw.strip())
+    except OSError:
+        return False
+
+
+def _is_request(raw: bytes) -> bool:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(line, dict) and {"custom_id", "body"} <= line.keys() and not {"response", "error"} & line.keys()
 
 
 def _composed(words: Sequence[str]) -> RunConfig:

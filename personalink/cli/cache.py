@@ -32,6 +32,7 @@ EXPORT = {"personalink_cache": 1}
 
 _SECONDS = {"h": 3600, "d": 86_400, "w": 604_800}
 _POWERS = ("", "k", "m", "g", "t")
+_LAST_SECOND = 253_402_300_799  # of the year 9999, the last that a date can be told of
 _ROWS_AT_ONCE = 500  # rows written in one transaction, so that runs beside an import do not wait
 
 
@@ -92,7 +93,7 @@ def _counted(row: Any) -> dict[str, Any]:
 
 
 def _span(facts: dict[str, Any]) -> str:
-    return f", {facts['oldest']} to {facts['newest']}" if facts["entries"] else ""
+    return f", {facts['oldest']} to {facts['newest']}" if facts["oldest"] and facts["newest"] else ""
 
 
 def verify(path: Path, options: argparse.Namespace) -> int:
@@ -183,8 +184,12 @@ def export(path: Path, options: argparse.Namespace) -> int:
     """`personalink cache export FILE`: every whole entry, sorted, so that equal caches give equal files.
 
     Gzipped JSON lines: a header, an entry a line, and a last line with their number and the SHA-256 of all before it.
+
+    Raises:
+        UsageError: there is something else than an older export at FILE, or it cannot be written.
     """
     target = Path(options.file).expanduser()
+    _check_target(target, path)
     written = damaged = 0
     with _opened(path) as file, _whole_file(target) as zipped:
         seen = hashlib.sha256()
@@ -200,7 +205,7 @@ def export(path: Path, options: argparse.Namespace) -> int:
         )
         for key, who, crc32, value, *rest in file.execute(f"SELECT {columns} FROM entries ORDER BY key, who"):
             completion = _read(key, who, crc32, value)
-            if completion is None:
+            if completion is None or not _is_time(rest[0]):
                 damaged += 1
                 continue
             names = dict(zip(("created", "model", "endpoint"), rest, strict=True))
@@ -210,6 +215,31 @@ def export(path: Path, options: argparse.Namespace) -> int:
     left_out = f"; {damaged} damaged ones were left out" if damaged else ""
     out(f"{target}: {written} entries of {path}{left_out}")
     return 0
+
+
+def _check_target(target: Path, path: Path) -> None:
+    """An export takes the place of an older export, and of nothing else.
+
+    Raises:
+        UsageError: the file is the cache, belongs to it, or holds something else.
+    """
+    here = path.resolve()
+    if target.resolve() in (here, *(here.with_name(here.name + end) for end in ("-wal", "-shm", "-journal"))):
+        raise UsageError(f"{target} is the cache itself; give another file for the export")
+    if target.exists() and not _is_export(target):
+        raise UsageError(f"{target} is there and is no export of a cache; give another file, or move it away")
+
+
+def _is_export(file: Path) -> bool:
+    """Whether a file begins as an export does, whole or not."""
+    if not file.is_file():
+        return False
+    try:
+        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as unzipped:
+            told = json.loads(unzipped.readline(100))
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error):
+        return False
+    return isinstance(told, dict) and told.keys() == EXPORT.keys()
 
 
 @contextlib.contextmanager
@@ -288,13 +318,21 @@ def _entries(lines: BinaryIO | gzip.GzipFile, source: Path) -> Iterator[Entry]:
 
 def _entry(told: dict[str, Any]) -> Entry:
     completion = completion_from_dict(told["completion"])
-    who = Who(told["who"], str(told["model"]), str(told["endpoint"]))
-    if completion.outcome not in KEPT or not isinstance(completion.text, str):
+    if completion.outcome not in KEPT:
         raise ValueError("an answer in it is none")
-    entry = make_entry(told["key"], who, completion, int(told["created"]))
+    if not _is_time(told["created"]):
+        raise ValueError("a time in it is none")
+    names = told["model"], told["endpoint"]
+    if not all(isinstance(name, str) and name.encode("utf-8", "replace").decode() == name for name in names):
+        raise ValueError("a name in it is none")
+    entry = make_entry(told["key"], Who(told["who"], *names), completion, told["created"])
     if len(entry.key) != 32 or len(entry.who) != 32:
         raise ValueError("a key in it is none")
     return entry
+
+
+def _is_time(seconds: Any) -> bool:
+    return type(seconds) is int and 0 <= seconds <= _LAST_SECOND
 
 
 def _age(text: str) -> int:
@@ -324,5 +362,6 @@ def _size(number: float) -> str:
     return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
 
 
-def _day(seconds: int | None) -> str | None:
-    return None if seconds is None else time.strftime("%Y-%m-%d", time.gmtime(seconds))
+def _day(seconds: Any) -> str | None:
+    """The date of a time; None for what is no time, which a damaged file may hold."""
+    return None if not _is_time(seconds) else time.strftime("%Y-%m-%d", time.gmtime(seconds))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from personalink.canonical import pretty_json
-from personalink.cli.streams import out
-from personalink.errors import UsageError
-from personalink.run_dir import find_run
+from personalink.cli.streams import out, told
+from personalink.errors import PersonalinkError, UsageError
+from personalink.run_dir import RunDir, find_run
 
 
 def table(options: argparse.Namespace) -> int:
@@ -30,15 +31,41 @@ def table(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """`personalink merge RUN… | FOLDER`."""
-    from personalink.merge import find_shards
+    """`personalink merge RUN… | FOLDER`: each configuration in a folder by itself; the exit code.
+
+    Raises:
+        PersonalinkError: of the only configuration, why it cannot be merged.
+    """
+    from personalink.merge import find_shards, merged_already
+
+    given = options.runs
+    groups = find_shards(given[0]) if len(given) == 1 else {"": [find_run(path) for path in given]}
+    if len(groups) == 1:
+        _merge_one(next(iter(groups.values())), "")
+        return 0
+    code = 0
+    for name, shards in groups.items():
+        try:
+            if (standing := merged_already(shards)) is not None:
+                out(f"{name}: merged already, run: {standing.path}\n")
+                continue
+            _merge_one(shards, name)
+            out("")
+        except PersonalinkError as error:
+            told(f"personalink: {name}: {error}")
+            code = code or error.exit_code
+    return code
+
+
+def _merge_one(shards: Sequence[RunDir], name: str) -> None:
+    """Merge the shards of one configuration, seal its scores and show them, under its name where it has one."""
     from personalink.merge import merge as joined
     from personalink.report.results import score_run
 
-    given = options.runs
-    target = joined(find_shards(given[0]) if len(given) == 1 else [find_run(path) for path in given])
+    target = joined(shards)
     scores = score_run(target)
     scores.seal(target)
+    if name:
+        out(name)
     out(scores.results.as_text())
     out(f"\nrun: {target.path}")
-    return 0

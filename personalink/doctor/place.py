@@ -44,7 +44,7 @@ def _prompts(plan: Plan) -> Finding:
         return Finding(name, None, f"the window is unknown; the longest: {plan.longest}", "set lm.window")
     if not plan.too_long:
         return Finding(name, True, f"all fit {plan.window:,} tokens; the longest: {plan.longest}")
-    detail = f"{len(plan.too_long)} do not fit {plan.window:,} tokens; the longest: {plan.longest}"
+    detail = f"{len(plan.too_long)} may not fit {plan.window:,} tokens; the longest: {plan.longest}"
     remedy = f"serve a window of {plan.longest.tokens:,} (vLLM: --max-model-len), or leave the row out"
     return Finding(name, False, detail, remedy)
 

@@ -75,6 +75,8 @@ def connect(where: str | Sequence[str], *, model: str | None = None, **options: 
     Raises:
         ConfigError: `where` is none of these, or an option is unknown.
     """
+    if model is not None and not isinstance(model, str):
+        raise ConfigError(f"lm.model is {model!r:.60}; it must be text")
     urls = [where] if isinstance(where, str) else list(where) if isinstance(where, Sequence) else []
     if urls and all(isinstance(url, str) and url.lower().startswith(("http://", "https://")) for url in urls):
         from personalink.lm.endpoint import EndpointLM

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from personalink.canonical import digest
 from personalink.logprobs import Tokens, logprobs_from_plain, logprobs_to_plain
@@ -152,17 +152,33 @@ def completion_from_dict(plain: Mapping[str, Any]) -> Completion:
 
     Raises:
         KeyError: a field is missing.
-        TypeError, ValueError: `usage` is not three counts, or `tokens` are no tokens.
+        TypeError, ValueError: a field is none that `completion_to_dict` writes, such as a negative count.
     """
-    return Completion(
+    prompt, cached, completion = plain["usage"]
+    done = Completion(
         text=plain["text"],
         outcome=plain["outcome"],
-        usage=Usage(*plain["usage"]),
+        usage=Usage(prompt, cached, completion),
         constrained=plain["constrained"],
         model=plain["model"],
         retries=plain.get("retries", 0),
         tokens=logprobs_from_plain(plain["tokens"]) if "tokens" in plain else None,
     )
+    texts = (done.text, done.outcome, done.constrained, done.model)
+    whole = (
+        all(isinstance(text, str) for text in texts)
+        and done.outcome in get_args(Outcome)
+        and _is_count(done.retries)
+        and all(count is None or _is_count(count) for count in (prompt, cached, completion))
+        and all(isinstance(text, str) for t in done.tokens or () for text in (t.text, *(a for a, _ in t.alternatives)))
+    )
+    if not whole:
+        raise ValueError("it is no completion")
+    return done
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 class KnownOnceStarted:

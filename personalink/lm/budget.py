@@ -8,6 +8,7 @@ nothing of transports.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,9 @@ class Prices:
         gpu_hour, gpus: of one GPU for an hour, and how many serve the model; told in plans and cost tables, never
             counted against a limit.
         tokens_per_s: prompt and answer tokens that they take a second, for the plan; None: as measured in this run.
+
+    Raises:
+        ConfigError: a price that is negative or no finite number, fewer than one GPU, a speed that is not above 0.
     """
 
     prompt: float = 0.0
@@ -39,6 +43,19 @@ class Prices:
     gpu_hour: float = 0.0
     gpus: int = 1
     tokens_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "cached", "completion", "gpu_hour"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                msg = f"budget.prices.{name} is {value}; it must be a number of at least 0"
+                raise ConfigError(msg)
+        if self.gpus < 1:
+            msg = f"budget.prices.gpus is {self.gpus}; it must be at least 1"
+            raise ConfigError(msg)
+        if self.tokens_per_s is not None and not 0 < self.tokens_per_s < math.inf:
+            msg = f"budget.prices.tokens_per_s is {self.tokens_per_s}; it must be above 0, or null to measure it"
+            raise ConfigError(msg)
 
     def of(self, usage: Usage) -> float:
         """Cost of an answer; unknown tokens cost nothing here and keep their reservation in `Budget`."""

@@ -262,7 +262,7 @@ def read(key: bytes, who: bytes, crc32: Any, value: Any) -> Completion | None:
         return None
     try:
         completion = completion_from_dict(json.loads(value))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return completion if completion.outcome in KEPT and isinstance(completion.text, str) else None
 

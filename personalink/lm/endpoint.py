@@ -125,7 +125,7 @@ class EndpointLM(KnownOnceStarted, Closes):
     @property
     def dialect(self) -> wire.Dialect | None:
         """What the servers understand; None until that is known."""
-        return self.servers[0].dialect
+        return self._replicas.first.dialect
 
     @property
     def requests_sent(self) -> int:
@@ -141,7 +141,7 @@ class EndpointLM(KnownOnceStarted, Closes):
         """Ask the servers what they are. Idempotent; any number of tasks may call it at once.
 
         Raises:
-            Unreachable: nobody listens at a URL, or no answer came after the retries.
+            Unreachable: nobody listens at any URL, or no answer came after the retries.
             Unauthorized: the key was refused.
             ModelNotFound: `model` is not among those served; the message names them.
             MalformedReply: something else than this protocol answers at the URL.
@@ -160,7 +160,7 @@ class EndpointLM(KnownOnceStarted, Closes):
 
     async def _discover(self) -> None:
         await self._replicas.start()
-        first = self.servers[0]
+        first = self._replicas.first
         self.model = first.model
         if self._given_window is None:
             self.window = first.window
@@ -222,5 +222,5 @@ class EndpointLM(KnownOnceStarted, Closes):
             "revision": self._revision,
             "window": self.window,
             "counter": self.counter_id,
-            **self.servers[0].facts,
+            **self._replicas.first.facts,
         }

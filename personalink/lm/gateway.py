@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from personalink.errors import Interrupted, LMError, NotAnswered
+from personalink.lm.answered import Answered
 from personalink.lm.base import LM, Completion, Counter, Request, Usage, asking_for
 from personalink.lm.budget import Budget
 from personalink.lm.cache import Cache, Who, who_answers
@@ -78,6 +79,7 @@ class Gateway:
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
         self._memory: OrderedDict[str, Completion] = OrderedDict()
         self._who: Who | None = None
+        self._answered = Answered(None if journal is None else journal.path.with_name("answered_by.json"))
         if journal is not None and scan:
             self._enter(journal)
 
@@ -111,6 +113,7 @@ class Gateway:
             LMError: the model could not be asked.
             BudgetExceeded: the request could exceed a limit; it was not sent.
             Interrupted: the run is draining and the journal does not hold the answer.
+            IntegrityError: another model answers than before; its answer is not kept.
         """
         key = request.key(self.lm.identity)
         known = self.journal.get(key) if self.journal is not None else self._remembered(key)
@@ -125,7 +128,7 @@ class Gateway:
             if self.draining:
                 raise Interrupted(_STOPPING)
             found = self.cache.get(key, self._answerer) if self.cache is not None else None
-            if found is not None:
+            if found is not None and self._answered.fits(self.lm.identity, found.model, self._dialect):
                 self._cached(key, found, bill)
                 return found
             asking = asyncio.create_task(self._ask(key, request, bill, lane.queue))
@@ -151,6 +154,7 @@ class Gateway:
                 async with self.budget.reserve(bill.user, request) as settle:
                     completion = await self._send(request, bill)
                     settle(completion.usage)
+        self._answered.hold(self.lm.identity, completion.model, self._dialect)
         self._keep(key, completion, list(bill))
         if self.cache is not None:
             self.cache.put(key, self._answerer, completion)
@@ -174,6 +178,7 @@ class Gateway:
 
     def _cached(self, key: str, completion: Completion, bill: Bill) -> None:
         """Make an answer of the cache the run's own, so that going on with the run needs no cache."""
+        self._answered.hold(self.lm.identity, completion.model, self._dialect)
         self._keep(key, completion, [*bill, _CACHED])
         self.cached += 1
         self.ledger.cached(bill)
@@ -198,6 +203,11 @@ class Gateway:
         if self._who is None:
             self._who = who_answers(self.lm)
         return self._who
+
+    @property
+    def _dialect(self) -> str | None:
+        """Of the server behind the model, where it is one."""
+        return getattr(self.lm, "dialect", None)
 
     async def drain(self) -> None:
         """Send nothing more and wait for what is in flight."""

@@ -81,6 +81,12 @@ class HealthGate:
         """Nobody needs to ask any more: tell everybody this."""
         self.failure, self._failed_at = failure, self._clock()
 
+    def absent(self, failure: Unreachable) -> None:
+        """It was not there when it was first asked: gone and shut, and looked for again like one that was given up."""
+        self._outages += not self.gone
+        self.gone, self._seen = True, str(failure)
+        self.shut(failure)
+
     def refresh(self) -> None:
         """Look once more, in the background, where the gate is shut and its failure an old one."""
         if self._prober is None and self.failure is not None and self._clock() - self._failed_at >= HOLDS_S:

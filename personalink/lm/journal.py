@@ -121,18 +121,17 @@ class Journal:
 
     def get(self, key: str) -> Completion | None:
         """The completion under `key`, or None."""
-        record = self._find(key)
-        return None if record is None else completion_from_dict(record["completion"])
+        return self._find(key)
 
-    def _find(self, key: str) -> dict[str, Any] | None:
-        """The newest whole record under `key`."""
+    def _find(self, key: str) -> Completion | None:
+        """The completion of the newest whole record under `key`."""
         index = self._indexed()
         with self._lock:
             places = list(index.find(bytes.fromhex(key)))
         for place in places:
             record = self._read(place)
-            if record is not None and record["key"] == key:
-                return record
+            if record is not None and record["key"] == key and (found := _completion(record)) is not None:
+                return found
         return None
 
     def _read(self, place: int) -> dict[str, Any] | None:
@@ -236,6 +235,14 @@ def _body(line: bytes) -> bytes | None:
     body = line[head:-1]
     whole = line[:head] == b"%d %08x " % (len(body), zlib.crc32(body)) and body[-74:-66] == b',"key":"'
     return body if whole else None
+
+
+def _completion(record: dict[str, Any]) -> Completion | None:
+    """What a record answers; None where its checksum holds and it answers nothing."""
+    try:
+        return completion_from_dict(record["completion"])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _settled(window: dict[bytes, list[bytes]]) -> Iterator[tuple[list[Any], list[list[int | None]], int]]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from personalink.errors import ConfigError, Unreachable
+from personalink.errors import ConfigError, IntegrityError, Unreachable
+from personalink.lm import wire
+from personalink.lm.answered import GONE, is_another_model
 from personalink.lm.base import Counter
 from personalink.lm.counters import EndpointCounter
 from personalink.lm.health import FIRST_S, LONGEST_S
@@ -21,31 +24,49 @@ from personalink.lm.retry import Tries
 from personalink.lm.server import Server
 from personalink.lm.transport import LET_GO
 
+_log = logging.getLogger(__name__)
+
 
 class Replicas:
     """One server or several, each at its own address.
 
     Args:
-        servers: at least one; the first speaks for all.
+        servers: at least one.
+
+    Attributes:
+        first: the first that was there at start, which speaks for all.
     """
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.servers = tuple(servers)
         self.first = self.servers[0]
         self._closes = 0
+        self._absent: dict[Server, Unreachable] = {}
+        self._answers_as = ""
 
     async def start(self) -> None:
-        """Ask every server what it is.
+        """Ask every server what it is. One that is not there is left out until it is; so are not all.
 
         Raises:
-            LMError: one of them cannot be asked; the message names it.
+            Unreachable: none is there; the message names the first.
+            LMError: one of them cannot be asked for another reason; the message names it.
             ConfigError: they do not serve the same model.
         """
+        self._answers_as = ""
         told = await asyncio.gather(*(server.start() for server in self.servers), return_exceptions=True)
         for error in told:
-            if isinstance(error, BaseException):
+            if isinstance(error, BaseException) and not isinstance(error, Unreachable):
                 raise error
-        for other in self.servers[1:]:
+        ended = dict(zip(self.servers, told, strict=True))
+        self._absent = {server: error for server, error in ended.items() if isinstance(error, Unreachable)}
+        there = [server for server in self.servers if server not in self._absent]
+        if not there:
+            raise self._absent[self.first]
+        self.first = there[0]
+        for server, error in self._absent.items():
+            server.facts, server.replica_of = {}, self.first
+            _log.warning("%s; going on without it until it is there", error)
+        for other in there[1:]:
             if difference := self.first.differs_from(other.facts):
                 raise ConfigError(
                     f"lm.base_url: {other.api_url} is no replica of {self.first.api_url} ({difference}); "
@@ -59,18 +80,27 @@ class Replicas:
 
         Raises:
             LMError, IntegrityError: as `Server.post_chat` says; of a server that is gone only when all are.
+            IntegrityError: another model answers than before, here or at another of the servers.
         """
         tries, closes = Tries(), self._closes
         if len(self.servers) == 1:
-            return await self.first.post_chat(body, tries), tries.retries
+            return self._same_model(self.first, await self.first.post_chat(body, tries)), tries.retries
         while True:
             server = await self._choose(user, closes)
             try:
-                return await server.post_chat(body, tries, patient=False), tries.retries
+                return self._same_model(server, await server.post_chat(body, tries, patient=False)), tries.retries
             except Unreachable as error:
                 failure = error
             if closes != self._closes or not server.transport.health.gone or tries.attempts > server.transport.retries:
                 raise failure
+
+    def _same_model(self, server: Server, data: dict[str, Any]) -> dict[str, Any]:
+        """The reply, where it names the model that those before it name."""
+        model, before = wire.answering_model(data), self._answers_as
+        if is_another_model(before, model, server.dialect):
+            raise IntegrityError(f"{server.api_url}: answers came from {before!r} and now come from {model!r}; {GONE}")
+        self._answers_as = before or model
+        return data
 
     async def _choose(self, user: str, closes: int) -> Server:
         """The user's own server where it is there and has room, else the least loaded; waits while all are gone.
@@ -80,7 +110,9 @@ class Replicas:
         """
         while closes == self._closes:
             gates = [server.transport.health for server in self.servers]
-            for gate in gates:
+            for server, gate in zip(self.servers, gates, strict=True):
+                if not server.facts and not gate.gone:
+                    gate.absent(self._absent[server])
                 gate.refresh()
                 if gate.failure is not None and not isinstance(gate.failure, Unreachable):
                     await gate.passes()  # raises it
@@ -99,8 +131,8 @@ class Replicas:
         raise Unreachable(LET_GO)
 
     async def counter(self) -> Counter | None:
-        """A counter that asks the servers; None where one of them does not count."""
-        counters = [await server.counter() for server in self.servers]
+        """A counter that asks the servers that are there; None where one of them does not count."""
+        counters = [await server.counter() for server in self.servers if server not in self._absent]
         known = [counter for counter in counters if counter is not None]
         return ServersCounter(known, self.first.transport.down_timeout_s) if len(known) == len(counters) else None
 

@@ -13,14 +13,13 @@ from typing import Any
 
 from personalink.errors import ConfigError, IntegrityError, MalformedReply, Unauthorized, Unreachable
 from personalink.lm import wire
+from personalink.lm.answered import GONE
 from personalink.lm.counters import EndpointCounter, tokenize_body, tokens_in
 from personalink.lm.retry import Reply, Tries
 from personalink.lm.transport import Transport
 
 LOOK_S = 5.0
 """Seconds that a server may take to say that it is well."""
-
-_GONE = "start the same model again, or a new run"
 
 
 class Server:
@@ -37,7 +36,8 @@ class Server:
         root_url, api_url: its address, without and with /v1.
         model, dialect: as they are known; both from `start` on.
         window: context length in tokens that it tells, or None.
-        facts: what it says it is: plain JSON without key, URL or clock.
+        facts: what it says it is: plain JSON without key, URL or clock; empty where it was not there at start.
+        replica_of: the server of whose model it must be, once it is there, where it was not at start.
         transport: what carries its requests.
     """
 
@@ -58,7 +58,7 @@ class Server:
         self.key = ""
         self.transport = Transport(self.look, **pace)
         self._wanted, self._api_key_env = model or None, api_key_env
-        self._answers_as = ""
+        self.replica_of: Server | None = None
         self._fingerprints: set[str] = set()
         self._all_known = False  # no further fingerprint is accepted: the server may have been started anew
 
@@ -85,6 +85,11 @@ class Server:
             raise ConfigError(f"lm.model: say which one to ask; {self.api_url} lists none (404 for /models)")
         if entries is not None:
             self.model = wire.choose_model(self._wanted, entries, self.api_url)
+        if any("\ud800" <= c <= "\udfff" for c in self.model):
+            raise ConfigError(
+                f"lm.model: the model's name {self.model!r:.60} at {self.api_url} holds half of a surrogate pair "
+                "(broken Unicode), which cannot be sent; serve it under another name"
+            )
         self.facts = {"models_listed": entries is not None, "model_entry": self._entry(entries)}
         if self.dialect is None:
             self.dialect = await self._find_dialect(reply)
@@ -116,6 +121,8 @@ class Server:
             raise Unreachable(f"{where} answered {reply.status}: {wire.server_words(reply.body, scrub)}")
         if reply.status == 404:
             return None
+        if 300 <= reply.status < 400:
+            raise MalformedReply(scrub(f"{where} {wire.moved(reply.status, reply.headers.get('Location', ''))}"))
         entries = wire.read_models(reply.body)
         if reply.status != 200 or entries is None:
             raise MalformedReply(
@@ -171,16 +178,19 @@ class Server:
         return None
 
     async def look(self) -> None:
-        """See whether the server that was learnt at start answers.
+        """See whether the server that was learnt at start answers; one that was not there then is learnt now.
 
         Raises:
             Unreachable: nobody answers, or not yet what a server should.
             Unauthorized: the key is refused.
             IntegrityError: another model, or another server, answers.
+            ModelNotFound: one that was not there at start does not serve the model.
         """
         health = await self.transport.exchange("GET", f"{self.root_url}/health", timeout_s=LOOK_S)
         if health.status == 0 or health.status >= 500:  # 404 and the like: it has no such page
             raise Unreachable(f"{self.api_url} {health.fault or f'answered {health.status} for /health'}")
+        if not self.facts and self.replica_of is not None:
+            return await self._join(self.replica_of)
         reply = await self.transport.exchange("GET", f"{self.api_url}/models", timeout_s=LOOK_S)
         try:
             entries = self._listed(reply)
@@ -190,11 +200,21 @@ class Server:
             raise Unreachable(f"{self.api_url}/models, which it had, answered 404")
         if entries is not None and not (entry := self._entry(entries)):
             served = ", ".join(repr(e["id"]) for e in entries) or "no model"
-            raise IntegrityError(f"{self.api_url} served {self.model!r} and, now that it is back, {served}; {_GONE}")
+            raise IntegrityError(f"{self.api_url} served {self.model!r} and, now that it is back, {served}; {GONE}")
         now = {"model_entry": entry} if entries is not None else {}
         if other := self.differs_from(now | await self._told_of_itself()):
-            raise IntegrityError(f"{self.api_url} is another server than before ({other}); {_GONE}")
+            raise IntegrityError(f"{self.api_url} is another server than before ({other}); {GONE}")
         self._all_known = True
+
+    async def _join(self, first: Server) -> None:
+        """Learn what the server is, and that it serves what `first` does."""
+        try:
+            await self.start()
+        except MalformedReply as error:
+            raise Unreachable(str(error)) from None
+        if other := first.differs_from(self.facts):
+            self.facts = {}
+            raise IntegrityError(f"{self.api_url} is there now and no replica of {first.api_url} ({other}); {GONE}")
 
     def differs_from(self, facts: Mapping[str, Any]) -> str:
         """In what these facts are another server's than this one's: "root 'a' → 'b'", in order; "" for in nothing."""
@@ -207,21 +227,17 @@ class Server:
 
         Raises:
             LMError: as `EndpointLM.complete` says.
-            IntegrityError: another model answers than before; answers of two are not mixed.
+            IntegrityError: another build of the server answers than before it was gone.
         """
         where = f"{self.api_url}/chat/completions"
         data = await self.transport.post_chat(where, body, self.key_hint, tries, patient=patient)
-        model, fingerprint = data.get("model"), data.get("system_fingerprint")
-        if isinstance(model, str) and model and model != self._answers_as:
-            self._refuse_change(self._answers_as, model)
-            self._answers_as = model
+        fingerprint = data.get("system_fingerprint")
         # a hosted service changes its own from day to day, a server of one's own only where it is another build
         if isinstance(fingerprint, str) and fingerprint not in self._fingerprints and self.dialect != "openai":
-            if self._all_known:
-                self._refuse_change(", ".join(sorted(self._fingerprints)), fingerprint)
+            if self._all_known and self._fingerprints:
+                before = ", ".join(sorted(self._fingerprints))
+                raise IntegrityError(
+                    f"{self.api_url}: answers came from {before!r} and now come from {fingerprint!r}; {GONE}"
+                )
             self._fingerprints.add(fingerprint)
         return data
-
-    def _refuse_change(self, before: str, now: str) -> None:
-        if before:
-            raise IntegrityError(f"{self.api_url}: answers came from {before!r} and now come from {now!r}; {_GONE}")

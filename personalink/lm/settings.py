@@ -22,6 +22,18 @@ def check_whole(least: int, **values: Any) -> None:
             raise ConfigError(f"lm.{name} is {value!r}; it must be a whole number and at least {least}")
 
 
+def check_seed(seed: Any) -> None:
+    """A seed is a whole number of 64 bits.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigError(f"seed is {seed!r:.60}; it must be a whole number")
+    if not -(2**63) <= seed < 2**63:
+        raise ConfigError(f"seed is {seed}; it must fit 64 bits (from −2^63 to 2^63 − 1)")
+
+
 def check_seconds(values: Mapping[str, Any], *, zero: bool) -> None:
     """Each value is a number of seconds above 0, or of at least 0 where `zero` may be.
 

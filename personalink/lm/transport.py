@@ -39,13 +39,24 @@ class _Lane:
 
     async def close(self) -> None:
         """End what is in flight and close the session; called on the lane's own loop, or when that is closed."""
+        self._end()
+        await self.session.close()
+
+    def let_go(self) -> None:
+        """`close` as far as it goes without waiting, for a loop that may be about to end: all but the goodbyes."""
+        self._end()
+        closing = self.session.close()
+        with contextlib.suppress(StopIteration):
+            closing.send(None)
+        closing.close()
+
+    def _end(self) -> None:
         self.closing = True
         for clock in self.clocks:
             with contextlib.suppress(RuntimeError):  # it has just run out by itself
                 clock.reschedule(0.0)
         with contextlib.suppress(RuntimeError):  # its loop is closed, and it with it
             self.health.close()
-        await self.session.close()
 
 
 class Transport:
@@ -135,7 +146,7 @@ class Transport:
             if loop is here:
                 await lane.close()
             elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(lane.close(), loop)
+                loop.call_soon_threadsafe(lane.let_go)
             elif loop.is_closed():
                 self._left.append(lane)
             else:
@@ -262,8 +273,7 @@ class Transport:
         if reply.status == 0:
             return Unreachable(reply.fault), kind
         if 300 <= reply.status < 400:
-            to = reply.headers.get("Location", "?")
-            return MalformedReply(f"answered {reply.status}: moved to {to}; put that in lm.base_url"), kind
+            return MalformedReply(wire.moved(reply.status, reply.headers.get("Location", ""))), kind
         if reply.status >= 500 or kind == "limited":
             busy = " (too busy)" if kind == "limited" else ""
             return Unreachable(f"answered {reply.status}{busy}: {wire.server_words(reply.body, self.scrub)}"), kind

@@ -8,7 +8,6 @@ raises can clean the message and leave no chained exception behind.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from personalink.errors import (
 )
 from personalink.lm.base import Completion, Outcome, Request, Usage
 from personalink.lm.constraints import translate
-from personalink.logprobs import TokenLogprobs, Tokens
+from personalink.logprobs import TokenLogprobs, Tokens, as_logprob
 from personalink.text import nearest, one_line
 
 Dialect = Literal["vllm", "llama_cpp", "openai"]
@@ -48,11 +47,20 @@ _OUTPUT = re.compile(r"requested (\d+) output tokens|is too large: (\d+)", re.IG
 def split_base_url(url: str) -> tuple[str, str]:
     """(server root, API root ending in /v1) of a base URL given with or without a trailing slash and /v1.
 
+    One server has one root: scheme and host are in lower case, and the scheme's own port is left out.
+
     Raises:
-        ConfigError: no scheme or host, or a user name, password, query or fragment in the URL.
+        ConfigError: no scheme or host, no such port, a space in the URL, or a user name, password, query or fragment.
     """
     text = url.strip()
-    parts = urlsplit(text)
+    shown = re.sub(r"//[^/]*@", "//…@", text)[:_QUOTED]  # without a password
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:  # an unclosed [, or a port that is no number up to 65535
+        raise ConfigError(f"lm.base_url: {shown!r} is no URL: {one_line(str(error))}") from None
+    if any(c.isspace() or not c.isprintable() for c in text):
+        raise ConfigError(f"lm.base_url: {shown!r} holds a space or a control character, which no URL does")
     if parts.scheme not in ("http", "https"):
         hint = f"http://{text}" if re.match(r"[\w.-]+(:\d+)?(/|$)", text) else "http://localhost:8000"
         raise ConfigError(f"lm.base_url: {text[:_QUOTED]!r} has no http:// or https://; write e.g. {hint!r}")
@@ -60,20 +68,22 @@ def split_base_url(url: str) -> tuple[str, str]:
         raise ConfigError(
             "lm.base_url: a user name or password in the URL is not supported; put the key in OPENAI_API_KEY"
         )
-    if not parts.hostname or parts.query or parts.fragment:
+    if not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise ConfigError(f"lm.base_url: {text[:_QUOTED]!r} must be scheme://host[:port][/path], without ? or #")
     path = parts.path.rstrip("/")
     for tail in ("/chat/completions", "/v1"):
         path = path.removesuffix(tail).rstrip("/")
-    root = f"{parts.scheme}://{parts.netloc}{path}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    own = 443 if parts.scheme == "https" else 80
+    root = f"{parts.scheme}://{host}{'' if port in (None, own) else f':{port}'}{path}"
     return root, f"{root}/v1"
 
 
 def base_urls(given: str | Iterable[str] | None) -> list[str]:
-    """The base URLs in a setting: one, several separated by commas, or a list of them, each once.
+    """The base URLs in a setting: one, several separated by commas, or a list of them, each server once.
 
     Raises:
-        ConfigError: there is none, or what is given is no text.
+        ConfigError: there is none, what is given is no text, or one cannot be used.
     """
     listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     if any(not isinstance(url, str) for url in listed if url is not None):
@@ -81,7 +91,10 @@ def base_urls(given: str | Iterable[str] | None) -> list[str]:
     urls = [url.strip() for text in listed if text for url in text.split(",") if url.strip()]
     if not urls:
         raise ConfigError("lm.base_url is missing: give it or set OPENAI_BASE_URL, e.g. http://localhost:8000/v1")
-    return list(dict.fromkeys(urls))
+    first: dict[str, str] = {}
+    for url in urls:
+        first.setdefault(split_base_url(url)[0], url)
+    return list(first.values())
 
 
 def identity(dialect: Dialect | None, model: str, revision: str | None) -> str:
@@ -165,15 +178,13 @@ def read_reply(data: Mapping[str, Any], constrained: str = "") -> Completion:
         outcome = "truncated"
     elif not text.strip():
         outcome = "empty"
+    return Completion(text, outcome, read_usage(data), constrained, answering_model(data), tokens=read_logprobs(choice))
+
+
+def answering_model(data: Mapping[str, Any]) -> str:
+    """The model that a reply names, "" for none; half of a surrogate pair becomes "?", as in records."""
     model = data.get("model")
-    return Completion(
-        text,
-        outcome,
-        read_usage(data),
-        constrained,
-        model if isinstance(model, str) else "",
-        tokens=read_logprobs(choice),
-    )
+    return model.encode("utf-8", "replace").decode() if isinstance(model, str) else ""
 
 
 def _visible(content: Any) -> str:
@@ -203,12 +214,12 @@ def _token(entry: Mapping[str, Any]) -> tuple[str, float]:
     """Text and log-probability of an entry.
 
     Raises:
-        TypeError, KeyError, ValueError, OverflowError: it has not both, or the number is none.
+        TypeError, KeyError, ValueError, OverflowError: it has not both, or the number is no log-probability.
     """
-    text, logprob = entry["token"], entry["logprob"]
-    if not isinstance(text, str) or not math.isfinite(logprob):
-        raise ValueError("no token")
-    return text, float(logprob)
+    text = entry["token"]
+    if not isinstance(text, str):
+        raise TypeError("no token")
+    return text, as_logprob(entry["logprob"])
 
 
 def read_usage(data: Mapping[str, Any]) -> Usage:
@@ -286,6 +297,11 @@ def quoted(raw: bytes, scrub: Scrub) -> str:
     """The first characters of a body on one line, in quotes; "nothing" for an empty one."""
     text = one_line(scrub(raw[:20_000].decode("utf-8", "replace")))
     return repr(text[:_QUOTED]) if text else "nothing"
+
+
+def moved(status: int, to: str) -> str:
+    """What a redirect comes to."""
+    return f"answered {status}: moved to {to or '?'}; put that in lm.base_url"
 
 
 def read_models(raw: bytes) -> list[dict[str, Any]] | None:

@@ -231,6 +231,12 @@ def _notes(
             f"Near ties: {near} of {len(margins)} answers whose margin is known have one under {NEAR_TIE} nats; "
             "another batch, cache or GPU may flip them."
         )
+    came = sum(p.outcome not in ("too_long", "empty", "refused") for p in predictions)
+    if config.get("logprobs") and len(margins) < came:
+        notes.append(
+            f"Log-probabilities were asked for; {len(margins)} of {came} answers came with them and with another token "
+            "to choose: the others have no margin."
+        )
     left_out = (run.read_json("sealed/data.json") or {}).get("left_out", {})
     if left_out:
         told = ", ".join(f"{n} × {why}" for why, n in sorted(left_out.items()))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from personalink.errors import PersonalinkError
+from personalink.errors import ConfigError, PersonalinkError
 from personalink.testing.server import FakeVLLM
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
@@ -23,12 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT, after one line on stdout: the URL. Returns the exit code."""
     options = vars(_parser().parse_args(arguments))
     options["labels"] = [label for label in options["labels"].split(",") if label]
-    options["faults"] = {int(index): fault for index, _, fault in (f.partition("=") for f in options["faults"])}
     fixed = options.pop("answer")
     options["answer"] = None if fixed is None else lambda body: fixed
     options["token_details"] = not options.pop("no_token_details")
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
+        options["faults"] = dict(map(_fault, options["faults"]))
+        if not 0 <= options["port"] <= 65535:
+            raise ConfigError(f"--port is {options['port']}; it must be from 0 to 65535")
         with FakeVLLM(**options) as server:
             sys.stdout.write(f"{server.url}\n")
             sys.stdout.flush()
@@ -37,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"personalink.testing: {error}\n")
         return getattr(error, "exit_code", 1)
     return 0
+
+
+def _fault(text: str) -> tuple[int, str]:
+    """The index of a request and what goes wrong with it, in words.
+
+    Raises:
+        ConfigError: there is no index.
+    """
+    index, equals, fault = text.partition("=")
+    if not equals or not index.isdecimal():
+        raise ConfigError(f"--fault {text!r} names no request; write its index, such as 3=503")
+    return int(index), fault
 
 
 def _parser() -> argparse.ArgumentParser:

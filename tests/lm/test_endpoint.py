@@ -405,3 +405,21 @@ def test_numbers_out_of_range_are_refused_in_one_line(options: dict[str, Any]) -
     for make in makes:
         with pytest.raises(ConfigError, match=f"^lm.{name} is [^\n]*; it must be [^\n]*$"):
             make()
+
+
+async def test_a_model_name_that_cannot_be_sent_is_named() -> None:
+    page = status(200, '{"data": [{"id": "m\\ud800"}]}')
+    words = r"the model's name 'm\\ud800' at .* holds half of a surrogate pair"
+    with Double(pages={"/v1/models": page}) as double, pytest.raises(ConfigError, match=words):
+        await client(double).start()
+
+
+async def test_a_moved_list_of_models_says_where_to() -> None:
+    page = status(302, headers={"Location": "http://elsewhere/v1/models"})
+    words = r"/v1/models answered 302: moved to http://elsewhere/v1/models; put"
+    with Double(pages={"/v1/models": page}) as double, pytest.raises(MalformedReply, match=words):
+        await client(double).start()
+
+
+async def test_a_reply_whose_model_is_broken_unicode_is_kept() -> None:
+    assert (await one(reply(model="m\ud800"))).model == "m?"

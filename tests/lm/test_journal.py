@@ -8,13 +8,15 @@ import tempfile
 import textwrap
 import threading
 import tracemalloc
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from personalink.canonical import digest
+from personalink.canonical import canonical_json, digest
 from personalink.errors import PersonalinkError, UsageError
 from personalink.lm.base import Completion, Usage
 from personalink.lm.journal import Journal
@@ -213,3 +215,18 @@ def test_it_takes_few_bytes_of_memory_a_record(tmp_path: Path) -> None:
             assert tracemalloc.get_traced_memory()[0] < 30 * n
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "odd", [{"usage": [-1, 0, 1]}, {"usage": 5}, {"text": 5}, {"outcome": "fine"}, {"retries": "1"}]
+)
+def test_a_record_that_is_whole_and_answers_nothing_is_a_miss(tmp_path: Path, odd: dict[str, Any]) -> None:
+    key, path = digest("k"), tmp_path / "journal"
+    completion = {"text": "x", "outcome": "ok", "usage": [1, 0, 1], "constrained": "", "model": "m", **odd}
+    body = canonical_json({"key": key, "completion": completion, "bill": ["u", "answer", 0, ""]}).encode()
+    path.write_bytes(b"%d %08x %s\n" % (len(body), zlib.crc32(body), body))
+    with Journal(path) as journal:
+        assert journal.get(key) is None
+        assert key not in journal
+        journal.put(key, Completion("again"), ["u", "answer", 0, ""])
+        assert journal.get(key) == Completion("again")

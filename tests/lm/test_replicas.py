@@ -16,7 +16,7 @@ from personalink.lm.base import Decoding, Message, Request, asking_for
 from personalink.testing import FakeVLLM
 
 from .asking import ask, dead_url
-from .double import Double, status
+from .double import Double, reply, status
 
 USERS, ITEMS = 48, 10
 SYSTEM = "Answer with one word. " * 8
@@ -222,13 +222,74 @@ async def test_identity_and_description_tell_nothing_of_where_and_how_many() -> 
             await lm.aclose()
 
 
-async def test_a_dead_one_at_the_start_is_told_plainly() -> None:
+async def test_a_dead_one_at_the_start_is_left_out_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
     with fakes(2) as servers:
-        url = dead_url()
-        with pytest.raises(Unreachable) as caught:
-            await EndpointLM([servers[0].url, url, servers[1].url]).start()
-        assert url in str(caught.value)
+        await asyncio.to_thread(servers[0].stop)
+        lm = client(servers)
+        told = await run(lm, range(2))
+        assert [t.outcome for t in told] == ["ok"] * (2 * USERS)
+        assert [r.message.count("going on without it") for r in caplog.records] == [1]
+        assert (lm.model, lm.dialect, lm.counter.id) == ("fake-7b", "vllm", "endpoint:vllm:fake-7b")
+        await asyncio.to_thread(servers[0].start)
+        lm.servers[0].transport.health._clock = lambda: 1e9
+        await run(lm, range(2, 4))  # looks in the background
+        while lm.servers[0].transport.health.gone:
+            await asyncio.sleep(0.01)
+        await run(lm, range(4, 6))
+        assert servers[0].requests > 0
+        await lm.aclose()
+
+
+async def test_one_that_is_there_later_as_another_stops_the_run() -> None:
+    with fakes(1) as servers, FakeVLLM(root="other weights") as other:
+        await asyncio.to_thread(other.stop)
+        lm = client([*servers, other])
+        await lm.start()
+        await asyncio.to_thread(other.start)
+        await lm.complete(ask())
+        lm.servers[1].transport.health._clock = lambda: 1e9
+        with pytest.raises(IntegrityError, match="is there now and no replica of") as caught:
+            for i in range(200):
+                await lm.complete(ask(str(i)))
         assert "\n" not in str(caught.value)
+        await lm.aclose()
+
+
+async def test_all_dead_at_the_start_is_told_plainly() -> None:
+    urls = [dead_url(), dead_url()]
+    with pytest.raises(Unreachable) as caught:
+        await EndpointLM(urls).start()
+    assert urls[0] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_answers_of_two_models_under_one_name_are_not_mixed() -> None:
+    named = [dict.fromkeys(range(99), reply(model=f"model-{x}")) for x in "AB"]
+    with Double(faults=named[0]) as a, Double(faults=named[1]) as b:
+        lm = EndpointLM([a.url, b.url], backoff_s=0.01)
+        with pytest.raises(IntegrityError, match=r"answers came from 'model-.' and now come from 'model-.'"):
+            await asyncio.gather(*(lm.complete(ask(str(i))) for i in range(8)))
+        await lm.aclose()
+    unnamed = dict.fromkeys(range(99), reply(model=None))
+    with Double(faults=named[0]) as a, Double(faults=unnamed) as b:
+        lm = EndpointLM([a.url, b.url], backoff_s=0.01)
+        await asyncio.gather(*(lm.complete(ask(str(i))) for i in range(8)))
+        await lm.aclose()
+
+
+@pytest.mark.parametrize("other", ["http://h.example/", "http://H.Example", "HTTP://h.example/v1/chat/completions",
+                                   "http://h.example:80/v1", " http://h.example/v1/ "])  # fmt: skip
+def test_one_server_under_two_addresses_is_one(other: str) -> None:
+    assert [s.api_url for s in EndpointLM(["http://h.example/v1", other]).servers] == ["http://h.example/v1"]
+
+
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://h:99999", "http://h:abc/v1", "http://h:0", "http://a b/v1",
+                                 "http://h/a\tb", "http://u:secret@h:abc"])  # fmt: skip
+def test_a_url_that_is_none_is_named_in_one_line(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"lm\.base_url: 'http://") as caught:
+        EndpointLM(url)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 async def test_one_that_serves_something_else_is_refused_in_one_line() -> None:

@@ -17,6 +17,7 @@ from personalink.errors import (
     LMError,
     Unreachable,
 )
+from personalink.lm import EndpointLM
 from personalink.lm.base import completion_from_dict, completion_to_dict
 from personalink.lm.retry import RULES, Kind, Reply, wait_s
 
@@ -215,5 +216,16 @@ async def test_closing_lets_go_of_what_waits(caplog: pytest.LogCaptureFixture) -
         told = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         assert all(isinstance(t, Unreachable) for t in told)
         assert lm.retries_made == 0
+    gc.collect()
+    assert "Unclosed" not in caplog.text
+
+
+def test_closing_from_another_thread_just_before_the_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(lm: EndpointLM) -> None:
+        await lm.complete(ask())
+        lm.close()
+
+    with Double() as double:
+        asyncio.run(main(client(double)))
     gc.collect()
     assert "Unclosed" not in caplog.text
