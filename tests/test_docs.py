@@ -67,7 +67,18 @@ def test_every_group_and_command_that_is_named_exists() -> None:
             assert (ROOT / "conf" / group / f"{name}.yaml").exists(), f"{group}={name}"
     for command in set(re.findall(r"^personalink ([a-z-]+)", text, re.MULTILINE)):
         assert command in {
-            *("run", "plan", "merge", "cache", "table", "personas", "predict", "doctor", "export-batch", "import-batch"),
+            *(
+                "run",
+                "plan",
+                "merge",
+                "cache",
+                "table",
+                "personas",
+                "predict",
+                "doctor",
+                "export-batch",
+                "import-batch",
+            ),
             *("report", "compare", "contraction"),
         }
     for script in set(re.findall(r"scripts/[a-z_]+\.(?:sh|py)", text)):
