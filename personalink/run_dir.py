@@ -41,6 +41,7 @@ log/      the rest
   journal              request -> completion, append-only: what makes resuming exact
   attempts.jsonl       when, with which versions, what the endpoint says it is, and how long it took
   ledger.json          calls and tokens by user, phase and depth
+  answered_by.json     what the answers say answered them
   status.json          complete, incomplete or interrupted, and who is unfinished
 report/   what `personalink report` and `personalink contraction` made of it; may be deleted
 """

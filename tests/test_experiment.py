@@ -546,4 +546,10 @@ def test_nothing_is_left_of_the_spool_and_no_product_stays_in_memory(folder: Pat
         patch.setattr("personalink.experiment.Rows", Watched)
         run = go(folder).result.run
     assert not held[0]._preparing
-    assert sorted(p.name for p in run.log.iterdir()) == ["attempts.jsonl", "journal", "ledger.json", "status.json"]
+    assert sorted(p.name for p in run.log.iterdir()) == [
+        "answered_by.json",
+        "attempts.jsonl",
+        "journal",
+        "ledger.json",
+        "status.json",
+    ]
